@@ -1,0 +1,20 @@
+"""Shapes in signatures are checked here, at test time, by beartype through jaxtyping's import hook."""
+
+import jaxtyping
+import pytest
+import torch
+
+jaxtyping.install_import_hook("vit_tutorial", "beartype.beartype")
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def no_shape_checks():
+    """Turn the signature checks off, to see the error that a user gets who has none."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

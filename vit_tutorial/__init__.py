@@ -1,0 +1,40 @@
+"""The Vision Transformer from scratch: the package behind the book. One file per concept, one chapter per file."""
+
+from vit_tutorial.attention import (
+    Attention,
+    AttentionHead,
+    PerHeadAttention,
+    attention,
+    attention_weights,
+    fuse_heads,
+    fused_attention,
+)
+from vit_tutorial.config import PRESETS, ViTConfig
+from vit_tutorial.encoder import Block, DropPath, Mlp
+from vit_tutorial.model import ViT, init_weights
+from vit_tutorial.patches import LinearPatchEmbed, PatchEmbed, patchify, unpatchify
+from vit_tutorial.positions import resample_pos_embed, sincos_1d, sincos_2d
+
+__all__ = [
+    "PRESETS",
+    "Attention",
+    "AttentionHead",
+    "Block",
+    "DropPath",
+    "LinearPatchEmbed",
+    "Mlp",
+    "PatchEmbed",
+    "PerHeadAttention",
+    "ViT",
+    "ViTConfig",
+    "attention",
+    "attention_weights",
+    "fuse_heads",
+    "fused_attention",
+    "init_weights",
+    "patchify",
+    "resample_pos_embed",
+    "sincos_1d",
+    "sincos_2d",
+    "unpatchify",
+]

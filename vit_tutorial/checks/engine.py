@@ -1,0 +1,94 @@
+"""What every check is made of: call a reader's function, compare what it gives, and register the check."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+class CheckFailed(AssertionError):
+    """An exercise's answer is wrong; the message is a hint that names the mistake."""
+
+
+def call(fn: Callable, *args: Any, **kwargs: Any) -> Any:
+    """Call a reader's function; an exception in it becomes a hint that says what was passed in.
+
+    Raises:
+        CheckFailed: when ``fn`` raises, or returns nothing. NotImplementedError passes through: nothing was attempted.
+    """
+    name = getattr(fn, "__name__", "your function")
+    given = ", ".join([*(_describe(arg) for arg in args), *(f"{key}={_describe(arg)}" for key, arg in kwargs.items())])
+    try:
+        result = fn(*args, **kwargs)
+    except NotImplementedError:
+        raise
+    except Exception as error:
+        raise CheckFailed(f"{name}({given}) raised {type(error).__name__}: {error}") from error
+    if result is None:
+        raise CheckFailed(f"{name}({given}) returned None. Is a `return` missing?")
+    return result
+
+
+def _describe(value: Any) -> str:
+    return f"Tensor{tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
+
+
+def expect(condition: bool, hint: str) -> None:
+    """Raise CheckFailed with ``hint`` unless ``condition`` holds."""
+    if not condition:
+        raise CheckFailed(hint)
+
+
+def expect_shape(result: Any, shape: tuple[int, ...], hint: str = "") -> None:
+    """Raise CheckFailed unless ``result`` is a tensor of ``shape``; ``hint`` says what usually goes wrong."""
+    expect(isinstance(result, torch.Tensor), f"expected a tensor, got {type(result).__name__}")
+    expect(tuple(result.shape) == shape, f"expected shape {shape}, got {tuple(result.shape)}. {hint}".strip())
+
+
+def close(result: Any, truth: torch.Tensor, tolerance: float = 1e-5) -> bool:
+    """Whether ``result`` has the shape of ``truth`` and its values, up to ``tolerance``."""
+    if not isinstance(result, torch.Tensor) or result.shape != truth.shape:
+        return False
+    return torch.allclose(result.to(truth.dtype), truth, rtol=tolerance, atol=tolerance)
+
+
+_EXERCISES: dict[str, tuple[Callable[[Callable], None], Callable]] = {}
+
+
+def checks(reference: Callable) -> Callable:
+    """Register ``check_<name>`` as the check of exercise ``<name>``, and ``reference`` as its stand-in."""
+
+    def register(check: Callable[[Callable], None]) -> Callable[[Callable], None]:
+        _EXERCISES[check.__name__.removeprefix("check_")] = check, reference
+        return check
+
+    return register
+
+
+def exercise(name: str, fn: Callable) -> Callable:
+    """Check a reader's function.
+
+    Args:
+        name: the exercise.
+        fn: the reader's answer.
+
+    Returns:
+        ``fn`` when it is right. The reference when ``fn`` raises NotImplementedError, so that the notebook runs on.
+
+    Raises:
+        CheckFailed: when ``fn`` is wrong; the message names the mistake.
+        ValueError: when there is no exercise of that name.
+    """
+    if name not in _EXERCISES:
+        raise ValueError(f"there is no exercise {name!r}; there are {', '.join(sorted(_EXERCISES))}")
+    check, reference = _EXERCISES[name]
+    # The same seed for every attempt: a hint must not come and go.
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        try:
+            check(fn)
+        except NotImplementedError:
+            print(f"{name}: not attempted yet. The chapter goes on with the reference.")
+            return reference
+    print(f"{name}: correct. The chapter goes on with your function.")
+    return fn

@@ -1,0 +1,110 @@
+"""The whole Vision Transformer, put together from the parts (chapter 5)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vit_tutorial.attention import Attend, fused_attention
+from vit_tutorial.config import ViTConfig
+from vit_tutorial.encoder import NORM_EPS, Block
+from vit_tutorial.patches import PatchEmbed
+from vit_tutorial.positions import sincos_1d, sincos_2d
+
+
+class ViT(nn.Module):
+    """A Vision Transformer. Its parameters have timm's names, so timm's weights load strictly.
+
+    Args:
+        config: the sizes; see :class:`~vit_tutorial.config.ViTConfig`.
+        attend: the function that every head runs; yours may stand here.
+
+    Shapes:
+        images ``(b, in_chans, H, W)``, floating point, to logits ``(b, num_classes)``. There is no softmax:
+        cross-entropy takes logits.
+
+    Raises:
+        ValueError: when an image batch has another rank, size, channel count or dtype than the config says.
+
+    Source: Dosovitskiy et al. 2021, section 3.1, equations 1 to 4.
+    """
+
+    def __init__(self, config: ViTConfig, attend: Attend = fused_attention):
+        super().__init__()
+        self.config = config
+        dim = config.embed_dim
+        self.patch_embed = PatchEmbed(config.img_size, config.patch_size, config.in_chans, dim)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if config.pool == "cls" else None
+        self._make_pos_embed()
+        self.pos_drop = nn.Dropout(config.drop_rate)
+        self.blocks = nn.Sequential(
+            *(
+                Block(
+                    dim,
+                    config.num_heads,
+                    mlp_ratio=config.mlp_ratio,
+                    qkv_bias=config.qkv_bias,
+                    act=config.act,
+                    attend=attend,
+                    drop=config.drop_rate,
+                    drop_path=config.drop_path_rate * i / max(config.depth - 1, 1),
+                )
+                for i in range(config.depth)
+            )
+        )
+        self.norm = nn.LayerNorm(dim, eps=NORM_EPS) if config.final_norm else nn.Identity()
+        self.head = nn.Linear(dim, config.num_classes) if config.num_classes else nn.Identity()
+        init_weights(self)
+
+    def _make_pos_embed(self) -> None:
+        config = self.config
+        if config.pos_embed == "learned":
+            self.pos_embed = nn.Parameter(torch.zeros(1, config.num_tokens, config.embed_dim))
+            return
+        if config.pos_embed == "none":
+            table = None
+        elif config.pos_embed == "sincos_1d":  # the class token is position 0, as in the original transformer
+            table = sincos_1d(config.num_tokens, config.embed_dim)[None]
+        else:  # the class token has no place in the grid
+            table = sincos_2d(config.grid_size, config.embed_dim)[None]
+            table = torch.cat([table.new_zeros(1, config.num_prefix_tokens, config.embed_dim), table], dim=1)
+        # Fixed tables follow from the config, so they are not stored with the weights.
+        self.register_buffer("pos_embed", table, persistent=False)
+
+    def forward_features(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b n d"]:
+        """Images to the normalised tokens of the last block, ``(b, num_tokens, embed_dim)``."""
+        x = self.patch_embed(images)
+        if self.cls_token is not None:
+            x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], dim=1)
+        if self.pos_embed is not None:
+            x = x + self.pos_embed
+        return self.norm(self.blocks(self.pos_drop(x)))
+
+    def forward_head(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b k"]:
+        """Tokens to logits, ``(b, num_classes)``: read the class token, or the mean of the patch tokens."""
+        return self.head(x[:, 0] if self.config.pool == "cls" else x.mean(dim=1))
+
+    def forward(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b k"]:
+        return self.forward_head(self.forward_features(images))
+
+
+@torch.no_grad()
+def init_weights(model: ViT) -> None:
+    """Initialise in place: every matrix by Glorot's uniform rule, biases zero, the rest normal with std 0.02.
+
+    ``qkv`` holds three matrices in one, so each third is drawn for itself; the patch projection counts as the
+    matrix that it is. The head's small weights make the first loss close to ln(num_classes).
+
+    Source: the paper's own code (google-research/vision_transformer); He et al. 2022 for the thirds.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear | nn.Conv2d):
+            for part in module.weight.chunk(3) if name.endswith("qkv") else [module.weight]:
+                nn.init.xavier_uniform_(part.flatten(1))
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+    small = [model.cls_token, getattr(model.head, "weight", None)]
+    if model.config.pos_embed == "learned":
+        small.append(model.pos_embed)
+    for parameter in small:
+        if parameter is not None:
+            nn.init.normal_(parameter, std=0.02)

@@ -1,0 +1,114 @@
+"""Figures that more than one place draws; the only module that imports matplotlib."""
+
+import matplotlib.pyplot as plt
+import torch
+from einops import rearrange
+from jaxtyping import Float, Shaped
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+# Okabe and Ito's palette: told apart with every common colour blindness, and in print.
+PALETTE = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000"]
+
+
+def use_style() -> None:
+    """Set matplotlib's defaults for the book: letters one can read on a phone, colours that anyone can tell apart."""
+    plt.rcParams.update(
+        {
+            "figure.figsize": (6, 3.6),
+            "figure.dpi": 140,
+            "figure.constrained_layout.use": True,
+            "font.size": 13,
+            "axes.titlesize": 13,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.prop_cycle": plt.cycler(color=PALETTE),
+            "image.cmap": "viridis",
+            "lines.linewidth": 2,
+            "legend.frameon": False,
+        }
+    )
+
+
+def show_images(
+    images: Shaped[Tensor, "b c H W"], titles: list[str] | None = None, columns: int = 4, size: float = 1.6
+) -> Figure:
+    """A grid of images, grey or colour, floating point in 0..1 or uint8.
+
+    Args:
+        images: ``(b, c, H, W)`` with c 1 or 3.
+        titles: one for each image.
+        columns: images in a row.
+        size: inches of an image's side.
+    """
+    columns = min(columns, len(images))
+    rows = -(-len(images) // columns)
+    fig, axes = plt.subplots(rows, columns, figsize=(columns * size, rows * (size + 0.3 * bool(titles))), squeeze=False)
+    for ax in axes.flat:
+        ax.axis("off")
+    for i, (ax, image) in enumerate(zip(axes.flat, images, strict=False)):
+        white = 255 if image.dtype == torch.uint8 else 1
+        ax.imshow(rearrange(image, "c H W -> H W c").cpu(), cmap="gray", vmin=0, vmax=white)
+        if titles:
+            ax.set_title(titles[i])
+    return fig
+
+
+def spread_patches(
+    image: Shaped[Tensor, "c H W"], patch_size: tuple[int, int], gap: int = 4, paper: float = 1.0
+) -> Shaped[Tensor, "c Hg Wg"]:
+    """The image with a gap of ``gap`` pixels of brightness ``paper`` after each patch, so that one sees the cut."""
+    grid = rearrange(image, "c (gh ph) (gw pw) -> c gh gw ph pw", ph=patch_size[0], pw=patch_size[1])
+    grid = torch.nn.functional.pad(grid, (0, gap, 0, gap), value=paper)
+    picture = rearrange(grid, "c gh gw ph pw -> c (gh ph) (gw pw)")
+    return picture[:, :-gap, :-gap] if gap else picture
+
+
+def heatmap(
+    values: Float[Tensor, "rows cols"],
+    ax: Axes | None = None,
+    *,
+    xlabel: str = "",
+    ylabel: str = "",
+    title: str = "",
+    label: str = "",
+    annotate: str = "",
+    cmap: str = "viridis",
+    limits: tuple[float, float] | None = None,
+) -> Axes:
+    """A matrix as colours, with a scale that is labelled ``label``.
+
+    Args:
+        values: ``(rows, cols)``.
+        annotate: a format such as ``".2f"`` writes the number into each cell.
+        limits: values of the scale's two ends; the data's own otherwise.
+    """
+    ax = ax or plt.figure().gca()
+    low, high = limits or (float(values.min()), float(values.max()))
+    picture = ax.imshow(values.cpu(), cmap=cmap, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
+    ax.set(xlabel=xlabel, ylabel=ylabel, title=title)
+    ax.figure.colorbar(picture, ax=ax, label=label)
+    if annotate:
+        for i, row in enumerate(values.tolist()):
+            for j, value in enumerate(row):
+                red, green, blue, _ = picture.cmap(picture.norm(value))
+                dark = 0.3 * red + 0.6 * green + 0.1 * blue < 0.5
+                ax.text(j, i, format(value, annotate), ha="center", va="center", color="white" if dark else "black")
+    return ax
+
+
+def confusion_matrix(matrix: Shaped[Tensor, "k k"], class_names: list[str], ax: Axes | None = None) -> Axes:
+    """Counts of true class (row) against predicted class (column); the diagonal is left pale, so mistakes stand out."""
+    ax = ax or plt.figure(figsize=(5.4, 5)).gca()
+    mistakes = matrix.clone().fill_diagonal_(0).cpu()
+    ax.imshow(mistakes, cmap="Oranges", vmin=0, vmax=max(1, int(mistakes.max()) * 2))
+    for i, row in enumerate(matrix.tolist()):
+        for j, count in enumerate(row):
+            if count:
+                ax.text(j, i, count, ha="center", va="center", fontsize=11, weight="bold" if i == j else "normal")
+    ticks = range(len(class_names))
+    ax.set(xticks=ticks, yticks=ticks, xlabel="predicted class", ylabel="true class")
+    ax.set_xticklabels(class_names, rotation=0 if max(map(len, class_names)) < 3 else 45)
+    ax.set_yticklabels(class_names)
+    return ax

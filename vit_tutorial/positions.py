@@ -1,0 +1,96 @@
+"""Where a patch was: fixed sine-cosine tables, and stretching a table to another grid (chapter 2)."""
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor
+
+from vit_tutorial.config import check_divisible, to_pair
+
+
+def sincos_1d(num_positions: int, dim: int) -> Float[Tensor, "n d"]:
+    """The sinusoidal table of the original transformer: even columns sin, odd columns cos.
+
+    ``table[p, 2i] = sin(p / 10000^(2i/dim))`` and ``table[p, 2i+1] = cos(p / 10000^(2i/dim))``.
+
+    Args:
+        num_positions: rows, one for each position.
+        dim: columns; may be odd.
+
+    Returns:
+        ``(num_positions, dim)``, float32, values in −1..1.
+
+    Raises:
+        ValueError: when a size is below 1.
+
+    Source: Vaswani et al. 2017, section 3.5.
+    """
+    for name, size in (("num_positions", num_positions), ("dim", dim)):
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1, got {size}")
+    # In float64 until the end: sin(p·f) in float32 is off by up to 1e-5 for positions in the hundreds.
+    position = torch.arange(num_positions, dtype=torch.float64)
+    frequency = 10000.0 ** -(torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+    angle = position[:, None] * frequency
+    table = rearrange(torch.stack([angle.sin(), angle.cos()], dim=-1), "n half two -> n (half two)")
+    return table[:, :dim].float()
+
+
+def sincos_2d(grid_size: int | tuple[int, int], dim: int) -> Float[Tensor, "n d"]:
+    """Rows in the first half of the columns, columns of the grid in the second; each half is :func:`sincos_1d`.
+
+    Args:
+        grid_size: patches, an int or an (gh, gw) pair.
+        dim: columns; divisible by 4, so that each half holds pairs of sin and cos.
+
+    Returns:
+        ``(gh·gw, dim)``, the grid row by row.
+
+    Raises:
+        ValueError: when ``dim`` is not divisible by 4.
+
+    Source: Beyer et al. 2022, "Better plain ViT baselines"; timm's ``build_sincos2d_pos_embed`` (interleaved).
+    """
+    gh, gw = to_pair("grid_size", grid_size)
+    check_divisible("dim", dim, "the four parts sin, cos × row, column:", 4)
+    rows = sincos_1d(gh, dim // 2)[:, None].expand(gh, gw, dim // 2)
+    cols = sincos_1d(gw, dim // 2)[None].expand(gh, gw, dim // 2)
+    return rearrange(torch.cat([rows, cols], dim=-1), "gh gw d -> (gh gw) d")
+
+
+def resample_pos_embed(
+    pos_embed: Float[Tensor, "one n d"],
+    old_grid: int | tuple[int, int],
+    new_grid: int | tuple[int, int],
+    num_prefix_tokens: int = 1,
+) -> Float[Tensor, "one m d"]:
+    """Stretch learned positions to another grid by bicubic interpolation; prefix tokens stay as they are.
+
+    Args:
+        pos_embed: ``(1, num_prefix_tokens + gh·gw, dim)``.
+        old_grid: the grid it was learned on, an int or an (gh, gw) pair.
+        new_grid: the grid that is wanted.
+        num_prefix_tokens: rows in front that belong to no patch (the class token).
+
+    Returns:
+        ``(1, num_prefix_tokens + new gh·gw, dim)``; ``pos_embed`` itself when the grids are equal.
+
+    Raises:
+        ValueError: when ``old_grid`` does not account for the rows of ``pos_embed``.
+
+    Source: Dosovitskiy et al. 2021, section 3.2; timm's ``resample_abs_pos_embed``.
+    """
+    old, new = to_pair("old_grid", old_grid), to_pair("new_grid", new_grid)
+    if pos_embed.shape[1] != num_prefix_tokens + old[0] * old[1]:
+        raise ValueError(
+            f"pos_embed has {pos_embed.shape[1]} rows, but num_prefix_tokens {num_prefix_tokens} "
+            f"+ old_grid {old[0]}×{old[1]} make {num_prefix_tokens + old[0] * old[1]}"
+        )
+    if old == new:
+        return pos_embed
+    prefix, patches = pos_embed[:, :num_prefix_tokens], pos_embed[:, num_prefix_tokens:]
+    picture = rearrange(patches, "one (gh gw) d -> one d gh gw", gh=old[0])
+    # In float32, or half-precision weights would be rounded twice. By size=, for scale_factor= can be off by one.
+    picture = F.interpolate(picture.float(), size=new, mode="bicubic", antialias=True).to(pos_embed.dtype)
+    return torch.cat([prefix, rearrange(picture, "one d gh gw -> one (gh gw) d")], dim=1)
