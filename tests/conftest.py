@@ -3,8 +3,11 @@
 import jaxtyping
 import pytest
 import torch
+from beartype import BeartypeConf, beartype
 
-jaxtyping.install_import_hook("vit_tutorial", "beartype.beartype")
+# The hook takes its type checker by name; this one also takes an int where a float is asked for, as Python does.
+check_signature = beartype(conf=BeartypeConf(is_pep484_tower=True))
+jaxtyping.install_import_hook("vit_tutorial", "conftest.check_signature")
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 # Okabe and Ito's palette: told apart with every common colour blindness, and in print.
-PALETTE = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000"]
+PALETTE = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000"]
 
 
 def use_style() -> None:
@@ -49,7 +49,7 @@ def show_images(
         ax.axis("off")
     for i, (ax, image) in enumerate(zip(axes.flat, images, strict=False)):
         white = 255 if image.dtype == torch.uint8 else 1
-        ax.imshow(rearrange(image, "c H W -> H W c").cpu(), cmap="gray", vmin=0, vmax=white)
+        ax.imshow(rearrange(image, "c H W -> H W c").cpu().numpy(), cmap="gray", vmin=0, vmax=white)
         if titles:
             ax.set_title(titles[i])
     return fig
@@ -86,7 +86,7 @@ def heatmap(
     """
     ax = ax or plt.figure().gca()
     low, high = limits or (float(values.min()), float(values.max()))
-    picture = ax.imshow(values.cpu(), cmap=cmap, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
+    picture = ax.imshow(values.cpu().numpy(), cmap=cmap, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
     ax.set(xlabel=xlabel, ylabel=ylabel, title=title)
     ax.figure.colorbar(picture, ax=ax, label=label)
     if annotate:
@@ -102,7 +102,7 @@ def confusion_matrix(matrix: Shaped[Tensor, "k k"], class_names: list[str], ax: 
     """Counts of true class (row) against predicted class (column); the diagonal is left pale, so mistakes stand out."""
     ax = ax or plt.figure(figsize=(5.4, 5)).gca()
     mistakes = matrix.clone().fill_diagonal_(0).cpu()
-    ax.imshow(mistakes, cmap="Oranges", vmin=0, vmax=max(1, int(mistakes.max()) * 2))
+    ax.imshow(mistakes.numpy(), cmap="Oranges", vmin=0, vmax=max(1, int(mistakes.max()) * 2))
     for i, row in enumerate(matrix.tolist()):
         for j, count in enumerate(row):
             if count:
