@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit_tutorial.attention import attention_weights
-from vit_tutorial.checks.engine import CheckFailed, call, checks, close, expect, expect_shape
+from vit_tutorial.checks.engine import CheckFailed, call, checks, close, compare, expect, expect_shape
 
 
 def softmax_rows(scores: Tensor) -> Tensor:
@@ -50,21 +50,6 @@ def rows_are_independent(layer: Callable[[Tensor], Tensor], x: Tensor) -> bool:
     return torch.allclose(layer(x), alone, atol=1e-5)
 
 
-def _not_like(result: Any, truth: Tensor, mistakes: dict[str, Tensor], otherwise: str) -> None:
-    """Fail with the hint of the mistake that gives ``result``, or with ``otherwise`` where none does."""
-    if close(result, truth):
-        return
-    for hint, mistaken in mistakes.items():
-        expect(not close(result, mistaken), hint)
-    raise CheckFailed(otherwise)
-
-
-def _shaped(result: Any, shape: tuple[int, ...], mistakes: dict[tuple[int, ...], str], otherwise: str) -> None:
-    """expect_shape, with the hint of the mistake that gives the shape of ``result``."""
-    got = tuple(result.shape) if isinstance(result, Tensor) else shape
-    expect_shape(result, shape, mistakes.get(got, otherwise))
-
-
 def _unchanged(name: str, before: Tensor, now: Tensor) -> None:
     expect(
         torch.equal(before, now),
@@ -102,7 +87,7 @@ def check_softmax_rows(fn):
         shifted / shifted.sum(-1, keepdim=True)
     )
     otherwise = "each row must be exp(score) divided by the sum of exp(score) over that row."
-    _not_like(result, scores.softmax(-1), mistakes, otherwise)
+    compare(result, scores.softmax(-1), mistakes, otherwise)
 
     batch = torch.randn(2, 3, 5, 7)
     result = call(fn, batch)
@@ -246,14 +231,14 @@ def _check_weights(result: Any, q: Tensor, k: Tensor) -> None:
             "places: multiply q by the transpose of k."
         )
     mistakes = {(*lead, n, hd): "That is the shape of an output. Leave out the product with the values."}
-    _shaped(result, (*lead, n, m), mistakes, "One row for each query, one column for each key.")
+    expect_shape(result, (*lead, n, m), "One row for each query, one column for each key.", mistakes)
     if not close(result.sum(-1), torch.ones(*lead, n)):
         otherwise = "each row must sum to 1, and yours does not. Softmax over the keys comes last: dim=-1."
     elif divisor := _divisor(result, q @ k.mT):
         otherwise = f"you divided the scores by {divisor:.4g}. Divide by √head_dim, here √{hd} = {hd**0.5:.4g}."
     else:
         otherwise = "rows sum to 1, but the weights are wrong. Row i is softmax(q[i] · k[j] / √head_dim) over all j."
-    _not_like(result, truth, _weights_mistakes(q, k), otherwise)
+    compare(result, truth, _weights_mistakes(q, k), otherwise)
 
 
 def _divisor(weights: Tensor, scores: Tensor) -> float | None:
@@ -273,7 +258,7 @@ def check_row_entropy(fn):
         (2, 8): "The sum ran over the queries, axis -2. A row is a distribution over the keys: sum over dim=-1.",
         (2, 3, 1): "The summed axis should go: leave out keepdim.",
     }
-    _shaped(result, (2, 3), mistakes, "Weights (..., n, m) give one entropy for each row, (..., n).")
+    expect_shape(result, (2, 3), "Weights (..., n, m) give one entropy for each row, (..., n).", mistakes)
     expect(
         bool((result >= 0).all()), "your entropies are negative, since the log of a weight is: put a minus in front."
     )
@@ -284,7 +269,7 @@ def check_row_entropy(fn):
         ),
         "that is the mean of −w·log w over the row. Entropy is the sum.": truth / 8,
     }
-    _not_like(result, truth, mistakes, "a row of eight equal weights has entropy log 8 = 2.079. Sum −w·log w over it.")
+    compare(result, truth, mistakes, "a row of eight equal weights has entropy log 8 = 2.079. Sum −w·log w over it.")
     weights = torch.randn(2, 5, 7).softmax(-1)
     truth = torch.distributions.Categorical(probs=weights).entropy()
     expect(close(call(fn, weights), truth), "right for equal weights, wrong for others. Sum −w·log w over the row.")
@@ -318,7 +303,7 @@ def check_split_heads(fn):
         (b, hd, n, h): "num_heads is how many heads there are, not how wide one is: that is dim / num_heads.",
         (b * h, n, hd): "Batch and heads are melted into one axis. Keep them apart.",
     }
-    _shaped(result, (b, h, n, hd), mistakes, "Batch, heads, tokens, head_dim.")
+    expect_shape(result, (b, h, n, hd), "Batch, heads, tokens, head_dim.", mistakes)
     truth = torch.stack([x[..., i * hd : (i + 1) * hd] for i in range(h)], dim=1)
     mistakes = {
         "the shape is right, the content is scrambled: a view or reshape straight to (b, h, n, hd) keeps memory in its "
@@ -334,7 +319,7 @@ def check_split_heads(fn):
             x.transpose(1, 2).reshape(b, h, n, hd)
         ),
     }
-    _not_like(result, truth, mistakes, "out[b, i, t] must be x[b, t, i·head_dim : (i+1)·head_dim].")
+    compare(result, truth, mistakes, "out[b, i, t] must be x[b, t, i·head_dim : (i+1)·head_dim].")
     _unchanged("x", before, x)
     x = torch.randn(3, 2, 6)
     expect(
@@ -355,7 +340,7 @@ def check_merge_heads(fn):
         (b, h, n * hd): "Tokens are melted into the heads. Heads and head_dim become one axis, tokens stay.",
         (b, h * n, hd): "The heads are put one below the other, like more tokens. Put them side by side.",
     }
-    _shaped(result, (b, n, h * hd), mistakes, "Batch, tokens, and all heads side by side.")
+    expect_shape(result, (b, n, h * hd), "Batch, tokens, and all heads side by side.", mistakes)
     truth = torch.cat([x[:, i] for i in range(h)], dim=-1)
     mistakes = {
         "the shape is right, the content is scrambled: reshape straight from (b, h, n, hd) reads memory in its "
@@ -367,7 +352,7 @@ def check_merge_heads(fn):
         ),
         "the heads are side by side in reverse. Head 0 comes first.": torch.cat([x[:, i] for i in (2, 1, 0)], dim=-1),
     }
-    _not_like(result, truth, mistakes, "out[b, t, i·head_dim : (i+1)·head_dim] must be x[b, i, t].")
+    compare(result, truth, mistakes, "out[b, t, i·head_dim : (i+1)·head_dim] must be x[b, i, t].")
     x = torch.randn(3, 2, 7, 3)
     expect(
         close(call(fn, x), torch.cat([x[:, 0], x[:, 1]], dim=-1)),
@@ -389,7 +374,7 @@ def check_fuse_qkv(fn):
         (3, h, hd, dim): "The weights are stacked on new axes. Make one axis of the first three.",
         (3, h * hd, dim): "Queries, keys and values still have an axis of their own. Make one of the first two.",
     }
-    _shaped(result, (3 * h * hd, dim), mistakes, "Three times all heads, one below the other.")
+    expect_shape(result, (3 * h * hd, dim), "Three times all heads, one below the other.", mistakes)
     rows = (3 * h * hd, dim)
     names = ("queries", "keys", "values")
     mistakes = {
@@ -402,7 +387,7 @@ def check_fuse_qkv(fn):
     for order in ((0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)):
         said = ", then ".join(names[i] for i in order)
         mistakes[f"the order is {said}. It must be queries, then keys, then values."] = parts[list(order)].reshape(rows)
-    _not_like(result, parts.reshape(rows), mistakes, "rows i·hd to (i+1)·hd must be the queries of head i, and so on.")
+    compare(result, parts.reshape(rows), mistakes, "rows i·hd to (i+1)·hd must be the queries of head i, and so on.")
     _unchanged("queries[0]", parts[0, 0], queries[0])
 
 
@@ -422,7 +407,7 @@ def check_weights_from_kernel(fn):
         "keys, 7.",
         (2, 3, 7, 5): "That is transposed: rows belong to queries.",
     }
-    _shaped(result, (2, 3, 5, 7), mistakes, "One row for each query, one column for each key.")
+    expect_shape(result, (2, 3, 5, 7), "One row for each query, one column for each key.", mistakes)
     truth = (q.double() @ k.double().mT / 2).softmax(-1)
     mistakes = {
         "v was all ones. Every row of weights sums to 1, so ones come out as ones and tell nothing. Each key needs a "
@@ -430,7 +415,7 @@ def check_weights_from_kernel(fn):
         "you scaled q before the kernel, which scales it again. Pass q as it is.": (q @ k.mT / 4).softmax(-1),
         "those are the scores, not the weights the kernel used.": q @ k.mT / 2,
     }
-    _not_like(result, truth, mistakes, "rows must be the kernel's weights: attend(q, k, v) with the identity as v.")
+    compare(result, truth, mistakes, "rows must be the kernel's weights: attend(q, k, v) with the identity as v.")
 
     def peculiar(q, k, v):
         return (-torch.cdist(q, k)).softmax(-1) @ v  # weights by distance, not by dot product

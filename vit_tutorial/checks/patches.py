@@ -67,8 +67,8 @@ def check_patchify(fn):
     expect_shape(result, (BATCH, n, length), f"{n} patches of {CHANNELS}·{PATCH[0]}·{PATCH[1]} numbers were wanted")
     cut = _cut(images)
     mistakes = {
-        "the shape is right, the content is scrambled: reshape alone cuts the flat memory into pieces. Split both sides "
-        "first, then permute": images.reshape(BATCH, n, length),
+        "the shape is right, the content is scrambled: reshape alone cuts the flat memory into pieces. Split both "
+        "sides first, then permute": images.reshape(BATCH, n, length),
         "the patches are right, but flattened as (ph pw c). A Conv2d kernel is stored as (c ph pw)": cut.permute(
             0, 1, 2, 4, 5, 3
         ),
