@@ -1,5 +1,8 @@
 """Chapter 3's exercises: right answers pass, and each wrong answer is told what is wrong with it."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -46,7 +49,11 @@ def test_softmax_rows():
             "sigmoid": torch.sigmoid,
             "subtracted from a column": lambda s: _shift(s, s.amax(-1)),
             "along axis 1": lambda s: s.softmax(1),
+            "powers of 2": lambda s: (s * math.log(2)).softmax(-1),
+            "divided by √4": lambda s: (s / s.shape[-1] ** 0.5).softmax(-1),
             "exp overflows": lambda s: _exp_over(s, lambda e: e.sum(-1, keepdim=True)),
+            "Do not clip": lambda s: s.clamp(max=80).softmax(-1),
+            "not its mean": lambda s: _shift(s, s.mean(-1, keepdim=True)),
             "not of the whole matrix": lambda s: _shift(s, s.max()),
             "changed its input scores": _exp_in_place,
             "must be exp(score)": lambda s: (2 * s).softmax(-1),
@@ -81,6 +88,8 @@ ATTENTION_WEIGHTS = {
     "The division by √head_dim is missing, and the softmax": lambda q, k: q @ k.mT,
     "the scores are not scaled": _scaled_by(lambda q, k: 1.0),
     "you divided by head_dim, 4": _scaled_by(lambda q, k: 1 / q.shape[-1]),
+    "you divided by twice head_dim": lambda q, k: (q @ k.mT / q.shape[-1] ** 1 / 2).softmax(-1),
+    "Is a 2 written in by hand": lambda q, k: (q @ k.mT / (q.shape[-1] ** 1 / 2)).softmax(-1),
     "you multiplied by √head_dim": _scaled_by(lambda q, k: q.shape[-1] ** 0.5),
     "number of queries, 5": _scaled_by(lambda q, k: q.shape[-2] ** -0.5),
     "number of keys, 7": _scaled_by(lambda q, k: k.shape[-2] ** -0.5),
@@ -147,6 +156,7 @@ def test_row_entropy():
             "= nan": lambda w: -(w * w.log()).sum(-1),
             "wrong for others": lambda w: -w.amax(-1).log(),
             "log 8 = 2.079. Sum": lambda w: 1 - w.amax(-1),
+            "changed its input weights": lambda w: torch.special.entr(w.clamp_(1e-9)).sum(-1),
         },
     )
 
@@ -223,6 +233,10 @@ def test_fuse_qkv():
             "That is transposed": lambda q, k, v: torch.cat([*q, *k, *v]).mT,
             "on a new axis": lambda q, k, v: torch.stack([*q, *k, *v]),
             "on new axes": lambda q, k, v: torch.stack([torch.stack(part) for part in (q, k, v)]),
+            "of one kind stand side by side": lambda q, k, v: torch.cat(
+                [torch.cat(part, dim=-1) for part in (q, k, v)]
+            ),
+            "right for the weights. The biases": lambda q, k, v: torch.stack([*q, *k, *v]).reshape(-1, q[0].shape[-1]),
             "an axis of their own": lambda q, k, v: torch.stack([torch.cat(part) for part in (q, k, v)]),
             "must be the queries of head i": lambda q, k, v: torch.cat([*q, *k, *v]).flip(0),
         },
@@ -273,6 +287,14 @@ def test_rows_are_independent():
         rows_are_independent,
         {
             "True for every layer": lambda layer, x: True,
+            "wrong way round": lambda layer, x: not rows_are_independent(layer, x),
+            "without its batch axis": lambda layer, x: torch.allclose(
+                layer(x), torch.stack([layer(row) for row in x]), atol=1e-5
+            ),
+            "Tokens are axis 1": lambda layer, x: torch.allclose(
+                layer(x), torch.cat([layer(x[:, i : i + 1]) for i in range(x.shape[1])], dim=1), atol=1e-5
+            ),
+            "Shuffling the rows": lambda layer, x: torch.allclose(layer(x.flip(0)), layer(x).flip(0), atol=1e-5),
             "doubles every number": lambda layer, x: not _moves(layer, x, slice(1, None), slice(None)),
             "healthy attention": _exactly_alone,
             "not only at row 0": lambda layer, x: not _moves(layer, x, slice(1, None), 0),
@@ -285,10 +307,26 @@ def test_rows_are_independent():
     )
 
 
-def test_another_right_way_to_find_dependent_rows():
-    def right(layer, x):
-        return not any(_moves(layer, x, j, i) for i in range(len(x)) for j in range(len(x)) if i != j)
+def _by_pairs(layer, x):
+    return not any(_moves(layer, x, j, i) for i in range(len(x)) for j in range(len(x)) if i != j)
 
+
+def _by_gradients(layer, x):
+    x = x.clone().requires_grad_()
+    for i, row in enumerate(layer(x)):
+        (gradient,) = torch.autograd.grad(row.sum(), x, retain_graph=True)
+        if any(gradient[j].any() for j in range(len(x)) if j != i):
+            return False
+    return True
+
+
+def _with_numpy(layer, x):
+    alone = [layer(row[None]).numpy() for row in x]
+    return np.abs(layer(x).numpy() - np.concatenate(alone)).max() < 1e-5
+
+
+@pytest.mark.parametrize("right", [_by_pairs, _by_gradients, _with_numpy])
+def test_other_right_ways_to_find_dependent_rows(right):
     assert exercise("rows_are_independent", right) is right
 
 

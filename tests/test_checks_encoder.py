@@ -53,8 +53,10 @@ def test_layer_norm():
             "the bias is missing": lambda x, w, b, eps: _normalised(x) * w,
             "before the multiplication": lambda x, w, b, eps: (_normalised(x) + b) * w,
             "outside the root": lambda x, w, b, eps: _centred(x) / (_var(x).sqrt() + eps) * w + b,
-            "squared": lambda x, w, b, eps: _centred(x) / (_var(x) + eps**2).sqrt() * w + b,
+            "far too small": lambda x, w, b, eps: _centred(x) / (_var(x) + eps**2).sqrt() * w + b,
             "eps is missing": lambda x, w, b, eps: _centred(x) / _var(x).sqrt() * w + b,
+            "1e-12 into the formula": lambda x, w, b, eps: F.layer_norm(x, w.shape, w, b, eps=1e-12),
+            "kept at eps": lambda x, w, b, eps: _centred(x) / _var(x).clamp(min=eps).sqrt() * w + b,
             "1e-05 into the formula": lambda x, w, b, eps: F.layer_norm(x, w.shape, w, b),
             "keepdim": lambda x, w, b, eps: _normalised(x).mean(-1),
             "raised": lambda x, w, b, eps: (x - x.mean(-1)) / (x.var(-1, correction=0) + eps).sqrt() * w + b,
@@ -187,6 +189,9 @@ def test_pre_norm_block():
             "no norm is used": _no_norm,
             "norm(branch(x))": _norm_last,
             "before attention": _mlp_first,
+            "the MLP's result is lost": lambda x, norm1, attn, norm2, mlp: x + attn(norm1(x)),
+            "attention's result is lost": lambda x, norm1, attn, norm2, mlp: x + mlp(norm2(x)),
+            "one norm too many": lambda x, norm1, attn, norm2, mlp: norm2(pre_norm_block(x, norm1, attn, norm2, mlp)),
             "x += …": _block_in_place,
         },
     )
@@ -230,6 +235,9 @@ def test_drop_path():
             "same images": _reseeded,
             "in place": _drop_path_in_place,
             "x.ndim": _three_axes_only,
+            "nothing is dropped": lambda x, p, training: x,
+            "zeros and ones": in_training(lambda x, p: x * (torch.rand(len(x), *[1] * (x.ndim - 1)) + 1 - p) / (1 - p)),
+            "everything is zeroed": in_training(lambda x, p: x * 0),
         },
     )
 

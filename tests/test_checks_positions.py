@@ -36,6 +36,7 @@ def test_add_cls_token():
             "must add up": lambda tokens, cls: torch.cat(
                 [torch.cat([cls, cls.detach().expand(len(tokens) - 1, -1, -1)]), tokens], dim=1
             ),
+            "but a copy": lambda tokens, cls: add_cls_token(tokens, torch.nn.Parameter(cls.clone())),
             "raised IndexError": lambda tokens, cls: torch.cat([cls[0, 0], tokens], dim=1),
         },
     )
@@ -50,6 +51,10 @@ def test_add_cls_token_by_repeat_is_right_too():
 
 def _blind_after(change, same=torch.allclose):
     return lambda encode, tokens: same(encode(tokens), encode(change(tokens)))
+
+
+def _loosely_blind_after(change):
+    return _blind_after(change, lambda a, b: torch.allclose(a, b, atol=1e-5))
 
 
 def _shuffle(tokens, axis=1, first=1):
@@ -78,9 +83,17 @@ def test_order_blind():
             "called not blind": _blind_after(_shuffle, lambda a, b: False),
             "called blind": _blind_after(_shuffle, lambda a, b: a.shape == b.shape),
             "rounded differently": _blind_after(_shuffle, lambda a, b: (a - b).abs().max() < 1e-8),
-            "torch.randperm": _blind_after(lambda tokens: torch.cat([tokens[:, :1], tokens[:, 1:].flip(1)], dim=1)),
+            "atol": _blind_after(_shuffle),
+            "reversing": _loosely_blind_after(lambda tokens: torch.cat([tokens[:, :1], tokens[:, 1:].flip(1)], dim=1)),
+            "moving all": _loosely_blind_after(lambda tokens: torch.cat([tokens[:, :1], tokens[:, 1:].roll(1, 1)], 1)),
+            "True or False": _blind_after(_shuffle, lambda a, b: (a - b).abs() < 1e-5),
         },
     )
+
+
+def test_order_blind_may_answer_with_a_tensor():
+    fn = _blind_after(_shuffle, lambda a, b: ((a - b).abs() < 1e-5).all())
+    assert exercise("order_blind", fn) is fn
 
 
 def _sincos(num_positions, dim, exponent=lambda c: c // 2 * 2, first=0, functions=(torch.sin, torch.cos)):
@@ -113,6 +126,7 @@ def test_sincos_1d():
             "columns [0, 2, 4, 6, 8] differ": lambda n, dim: sincos_1d(n, dim) * torch.tensor([-1, 1]).repeat(dim // 2),
             "dim=9 fails": _even_only,
             "an odd dim has one cosine less": lambda n, dim: _even_only(n, dim + dim % 2),
+            "float64": lambda n, dim: sincos_1d(n, dim).double(),
             "those of dim 9": lambda n, dim: sincos_1d(n, dim + dim % 2)[:, :dim],
         },
     )
@@ -238,6 +252,7 @@ def test_sincos_2d():
             "timm's order": lambda grid, dim: rearrange(
                 sincos_2d(grid, dim), "n (half pair two) -> n (half two pair)", half=2, two=2
             ),
+            "float64": lambda grid, dim: sincos_2d(grid, dim).double(),
             "take turns": lambda grid, dim: rearrange(sincos_2d(grid, dim), "n (two half) -> n (half two)", two=2),
             "first half": lambda grid, dim: torch.cat(
                 [1 - sincos_2d(grid, dim)[:, :6], sincos_2d(grid, dim)[:, 6:]], 1

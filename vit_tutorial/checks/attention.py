@@ -1,5 +1,6 @@
 """Checks of chapter 3, attention."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit_tutorial.attention import attention_weights
-from vit_tutorial.checks.engine import CheckFailed, call, checks, close, compare, expect, expect_shape
+from vit_tutorial.checks.engine import CheckFailed, call, checks, close, compare, expect, expect_shape, yes_or_no
 
 
 def softmax_rows(scores: Tensor) -> Tensor:
@@ -81,6 +82,12 @@ def check_softmax_rows(fn):
         "this is a sigmoid: each score is squashed by itself. In a softmax the scores of a row compete.": (
             scores.sigmoid()
         ),
+        "those are powers of 2. They served the pencil, where scores count in units of ln 2; here it is exp(score).": (
+            (scores * math.log(2)).softmax(-1)
+        ),
+        "the scores are divided by √4 first. That division belongs to attention; a softmax takes scores as they are.": (
+            (scores / 2).softmax(-1)
+        ),
     }
     shifted = (scores - scores.amax(-1)).exp()
     mistakes["the largest score of a row is subtracted from a column. Keep the axis: amax(dim=-1, keepdim=True)."] = (
@@ -101,16 +108,27 @@ def check_softmax_rows(fn):
     expect(close(result, batch.softmax(-1)), "right for one matrix, wrong for a batch (2, 3, 5, 7): use dim=-1.")
 
     high = torch.tensor([[1000.0, 999.0, 998.0]])
+    result = call(fn, high)
     expect(
-        close(call(fn, high), high.softmax(-1)),
+        not result.isnan().any(),
         "exp overflows: scores of 1000, 999, 998 give inf / inf = nan. Subtract the largest score of the row first; "
         "the quotient stays the same.",
+    )
+    expect(
+        close(result, high.softmax(-1)),
+        "1000, 999, 998 must have the weights of 2, 1, 0. Do not clip large scores: subtract the largest of the row.",
     )
     apart = torch.tensor([[0.0, 1.0, 2.0], [1000.0, 1001.0, 1002.0]])
     expect(
         close(call(fn, apart), apart.softmax(-1)),
         "a row whose scores lie far below those of another row gives 0 / 0 = nan. Subtract the largest score of "
         "each row, not of the whole matrix.",
+    )
+    wide = torch.tensor([[0.0, 1000.0]])
+    expect(
+        close(call(fn, wide), wide.softmax(-1)),
+        "a row with scores 0 and 1000 overflows still. Subtract the largest score of the row, not its mean or its "
+        "smallest: then no exponential is above 1.",
     )
 
 
@@ -125,6 +143,8 @@ def _weights_mistakes(q: Tensor, k: Tensor) -> dict[str, Tensor]:
         "the scores are not scaled. Divide q kᵀ by √head_dim before the softmax.": scores.softmax(-1),
         f"you divided by head_dim, {hd}. Divide by its square root: the standard deviation of the scores grows "
         "like √head_dim.": (scores / hd).softmax(-1),
+        "you divided by twice head_dim: Python reads scores / head_dim**1/2 as (scores / head_dim) / 2. Write "
+        "head_dim**0.5.": (scores / hd / 2).softmax(-1),
         "you multiplied by √head_dim. Divide by it.": (scores * hd**0.5).softmax(-1),
         f"you divided by the square root of the number of queries, {n}. The scale is √head_dim, the length of one "
         "query: q.shape[-1].": (scores / n**0.5).softmax(-1),
@@ -196,6 +216,12 @@ def check_attention_weights(fn):
         ) from failure
     _check_weights(result, q, k)
 
+    q, k = torch.randn(5, 9), torch.randn(7, 9)
+    expect(
+        close(call(fn, q, k), (q @ k.mT / 3).softmax(-1)),
+        "right for head_dim 4, wrong for 9, whose root is 3. Is a 2 written in by hand? Or (head_dim**1/2), which "
+        "Python reads as head_dim / 2?",
+    )
     large = torch.full((1, 4), 40.0)
     expect(
         not call(fn, large, torch.cat([large, -large])).isnan().any(),
@@ -274,7 +300,9 @@ def check_row_entropy(fn):
     truth = torch.distributions.Categorical(probs=weights).entropy()
     expect(close(call(fn, weights), truth), "right for equal weights, wrong for others. Sum −w·log w over the row.")
     sure = torch.tensor([[0.0, 1.0, 0.0], [0.5, 0.5, 0.0]])
+    before = sure.clone()
     result = call(fn, sure)
+    _unchanged("weights", before, sure)
     expect(
         not result.isnan().any(),
         "a weight of exactly 0 gives 0 · log 0 = 0 · (−inf) = nan. It should count as 0; torch.xlogy(w, w) does that.",
@@ -362,7 +390,7 @@ def check_merge_heads(fn):
 
 @checks(fuse_qkv)
 def check_fuse_qkv(fn):
-    h, hd, dim = 3, 2, 6
+    h, hd, dim = 4, 2, 8
     parts = torch.randn(3, h, hd, dim)  # query, key, value
     queries, keys, values = ([weight.clone() for weight in part] for part in parts)
     result = call(fn, queries, keys, values)
@@ -370,6 +398,7 @@ def check_fuse_qkv(fn):
         (hd, 3 * h * dim): "The weights stand side by side. Each has one row per number it makes, so put them one "
         "below the other: dim=0.",
         (dim, 3 * h * hd): "That is transposed. nn.Linear keeps its weight as (numbers out, numbers in).",
+        (3 * hd, h * dim): "The heads of one kind stand side by side. Put them, too, one below the other: dim=0.",
         (3 * h, hd, dim): "The weights are stacked on a new axis. Join them along the rows they have: torch.cat.",
         (3, h, hd, dim): "The weights are stacked on new axes. Make one axis of the first three.",
         (3, h * hd, dim): "Queries, keys and values still have an axis of their own. Make one of the first two.",
@@ -389,6 +418,13 @@ def check_fuse_qkv(fn):
         mistakes[f"the order is {said}. It must be queries, then keys, then values."] = parts[list(order)].reshape(rows)
     compare(result, parts.reshape(rows), mistakes, "rows i·hd to (i+1)·hd must be the queries of head i, and so on.")
     _unchanged("queries[0]", parts[0, 0], queries[0])
+    biases = torch.randn(3, h, hd)
+    hint = f"right for the weights. The biases of the heads, of shape ({hd},), have one axis less: join along axis 0."
+    try:
+        result = call(fn, *(list(part) for part in biases))
+    except CheckFailed as failure:
+        raise CheckFailed(f"{hint} {failure}") from failure
+    expect(close(result, biases.flatten()), hint)
 
 
 @checks(weights_from_kernel)
@@ -444,28 +480,37 @@ def check_rows_are_independent(fn):
     before = x.clone()
 
     def says(layer: Callable[[Tensor], Tensor]) -> bool:
-        answer = call(fn, layer, x)
+        seen = []
+        with torch.enable_grad():  # an answer may look at gradients
+            answer = call(fn, lambda x: seen.append(x.shape) or layer(x), x)
         _unchanged("x", before, x)
         expect(
-            isinstance(answer, bool) or (isinstance(answer, Tensor) and answer.numel() == 1),
-            f"expected True or False, got {type(answer).__name__}"
-            + (f" of shape {tuple(answer.shape)}" if isinstance(answer, Tensor) else "")
-            + ". Does one answer cover all rows?",
+            all(len(shape) == 3 for shape in seen),
+            "`layer` got a row without its batch axis, and not every layer takes that. Send x[i : i + 1] or row[None].",
         )
-        return bool(answer)
+        return yes_or_no(answer, "Does one answer cover all rows?")
 
+    sick = nn.MultiheadAttention(8, 2).eval().requires_grad_(False)  # batch_first forgotten
+    independent = says(lambda x: 2 * x)
     expect(
-        says(lambda x: 2 * x),
+        independent or not says(lambda x: sick(x, x, x)[0]),
+        "the answers are the wrong way round: True means that no row depends on another one.",
+    )
+    expect(
+        independent,
         "False for a layer that doubles every number, so each row depends on itself alone. Do you look at the row "
         "that you changed? Look at the others.",
     )
-    healthy = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    expect(
+        says(lambda x: x.cumsum(dim=1)),
+        "False for a layer that mixes the tokens of a row, as attention does. Tokens are axis 1; rows are axis 0.",
+    )
+    healthy = nn.MultiheadAttention(8, 2, batch_first=True).eval().requires_grad_(False)
     expect(
         says(lambda x: healthy(x, x, x)[0]),
         "False for healthy attention. Its rows agree up to rounding only: a batch of one runs through other kernels "
         "than a batch of four. Compare with torch.allclose, not torch.equal or ==.",
     )
-    sick = nn.MultiheadAttention(8, 2).eval()  # batch_first forgotten
     spread = [
         says(lambda x: sick(x, x, x)[0]),
         says(lambda x: x - x.mean(dim=0, keepdim=True)),
@@ -483,7 +528,11 @@ def check_rows_are_independent(fn):
         "True for every layer, also for attention without batch_first. Change the other rows by a lot, run the layer "
         "again, and see whether this row's output moves.",
     )
-    expect(not spread[0], "True for attention without batch_first: image 0 attends to the other images there.")
+    expect(
+        not spread[0],
+        "True for attention without batch_first: image 0 attends to the other images there. Shuffling the rows, or "
+        "changing them a little, does not show it. Change them by a lot, or send each through alone.",
+    )
     expect(not spread[1], "True for a layer that subtracts the mean of the batch: every row depends on every other.")
     for hint, answer in one_way.items():
         expect(not answer, f"True for a sick layer: {hint}")

@@ -3,7 +3,6 @@
 import copy
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,16 +10,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from vit_tutorial.checks.engine import call, checks, close, expect, expect_shape
+from vit_tutorial.checks.engine import call, checks, close, compare, expect, expect_shape, yes_or_no
 
 # No two sizes are alike, so that no two axes can be swapped unnoticed.
 BATCH, TOKENS, DIM, HEADS, HIDDEN = 2, 5, 6, 3, 11
-
-
-def _compare(result: Any, truth: Tensor, mistakes: dict[str, Tensor], otherwise: str, tolerance: float = 1e-5) -> None:
-    for hint, wrong in mistakes.items():
-        expect(not close(result, wrong, tolerance), hint)
-    expect(close(result, truth, tolerance), otherwise)
 
 
 def layer_norm(x: Float[Tensor, "... d"], weight: Float[Tensor, " d"], bias: Float[Tensor, " d"], eps: float) -> Tensor:
@@ -70,18 +63,25 @@ def check_layer_norm(fn):
         "the bias was added before the multiplication. First times weight, then plus bias": (token + bias) * weight,
     }
     truth = F.layer_norm(x, (DIM,), weight, bias, eps)
-    _compare(result, truth, mistakes, "the numbers differ from F.layer_norm on ordinary tokens", tolerance=1e-4)
+    compare(result, truth, mistakes, "the numbers differ from F.layer_norm on ordinary tokens", tolerance=1e-4)
 
     x, eps = 1e-3 * torch.randn(TOKENS, DIM), 1e-4  # two axes, and so quiet that eps decides
     result = call(fn, x, weight, bias, eps)
+    constant = call(fn, torch.ones(1, DIM), weight, bias, eps)
+    expect(
+        bool(torch.as_tensor(constant).isfinite().all()),
+        "eps is missing: a token whose channels are all equal divides zero by zero",
+    )
     centred, variance = x - x.mean(-1, keepdim=True), x.var(-1, keepdim=True, correction=0)
     mistakes = {
         "eps stands outside the root, (x − mean) / (std + eps). It belongs inside, with the variance": (
             centred / (variance.sqrt() + eps) * weight + bias
         ),
-        "eps was squared: the root holds variance + eps": centred / (variance + eps**2).sqrt() * weight + bias,
-        "eps is missing: a token whose channels are all equal would divide by zero": (
-            centred / variance.sqrt() * weight + bias
+        "eps is squared, or far too small: the root holds variance + eps": (
+            centred / (variance + eps**2).sqrt() * weight + bias
+        ),
+        "the variance is kept at eps or above. It is added: variance + eps": (
+            centred / variance.clamp(min=eps).sqrt() * weight + bias
         ),
     } | {
         f"eps is an argument; you wrote {written} into the formula": centred / (variance + written).sqrt() * weight
@@ -89,7 +89,7 @@ def check_layer_norm(fn):
         for written in (1e-5, 1e-6, 1e-12)
     }
     truth = F.layer_norm(x, (DIM,), weight, bias, eps)
-    _compare(result, truth, mistakes, "right on ordinary tokens, wrong on very quiet ones. What does eps do?")
+    compare(result, truth, mistakes, "right on ordinary tokens, wrong on very quiet ones. What does eps do?")
 
 
 def gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -118,7 +118,7 @@ def check_gelu(fn):
             x * (-x.square() / 2).exp() / math.sqrt(2 * math.pi)
         ),
     }
-    _compare(result, x * cdf, mistakes, "the numbers differ from x·Φ(x)")
+    compare(result, x * cdf, mistakes, "the numbers differ from x·Φ(x)")
 
 
 def pre_norm_block(
@@ -179,9 +179,14 @@ def check_pre_norm_block(fn):
         "the norms stand after the branches, x + norm(branch(x)). They belong before: x + branch(norm(x))": (
             norm_last + norm2(mlp(norm_last))
         ),
+        "the MLP's result is lost: x + mlp(norm2(x)) must be kept, in x, or returned": after_attn,
+        "attention's result is lost: x + attn(norm1(x)) must be kept, in x": after_mlp,
+        "there is one norm too many, on the stream at the end. The model has it once, after its last block": (
+            norm2(truth)
+        ),
         "the MLP runs before attention": after_mlp + attn(norm1(after_mlp)),
     }
-    _compare(result, truth, mistakes, "the numbers differ from nn.TransformerEncoderLayer(norm_first=True)")
+    compare(result, truth, mistakes, "the numbers differ from nn.TransformerEncoderLayer(norm_first=True)")
 
 
 def drop_path(x: Float[Tensor, "b ..."], p: float, training: bool) -> Float[Tensor, "b ..."]:
@@ -215,6 +220,12 @@ def check_drop_path(fn):
     expect(whole or not channels_whole, "you drop channels of an image. Draw once for each image: (b, 1, 1)")
     expect(whole, "you drop single numbers: that is dropout. Draw once for each image: a mask of shape (b, 1, 1)")
     share = per_image[:, 0].float().mean().item()
+    if share in (0, 1):  # by one draw for all, or is it always so?
+        always = all(((call(fn, x[:3], p, True) == 0).float().mean().item() == share) for _ in range(100))
+        expect(not (always and share), "everything is zeroed in training. p is the chance for one image")
+        constant = close(factor, torch.full_like(factor, factor.mean()))
+        expect(not (always and constant), "nothing is dropped in training: zero each image with probability p")
+        expect(not always, "no image is zeroed: the mask must hold zeros and ones. Compare the random number with p")
     expect(share not in (0, 1), "one draw decides for the whole batch. Draw for each image: a mask of shape (b, 1, 1)")
     anew = not torch.equal(result, call(fn, x, p, True))
     expect(anew, "two calls drop the same images: draw anew each time, and set no seed inside")
@@ -229,7 +240,7 @@ def check_drop_path(fn):
         "the images that stay were divided by p. Divide by 1 − p, the chance to stay": 1 / p,
         "the images that stay were multiplied by 1 − p. Divide by it": 1 - p,
     }
-    _compare(
+    compare(
         scale,
         torch.full_like(scale, 1 / (1 - p)),
         {hint: torch.full_like(scale, wrong) for hint, wrong in mistakes.items()},
@@ -262,7 +273,7 @@ def check_drop_path_rates(fn):
         "every block has the same rate. The first should have 0, and then it rises": [0.3] * 5,
         "these are the chances to keep. Return the chances to drop": [1.0, 0.925, 0.85, 0.775, 0.7],
     }  # fmt: skip
-    _compare(
+    compare(
         rates(0.3, 5),
         torch.tensor([0.0, 0.075, 0.15, 0.225, 0.3]),
         {hint: torch.tensor(wrong) for hint, wrong in mistakes.items()},
@@ -354,11 +365,10 @@ def check_norm_is_alive(fn):
         before = {key: value.clone() for key, value in block.state_dict().items()}
         with torch.enable_grad():  # an answer may look at gradients
             alive = call(fn, block, name, x)
-        yes_or_no = isinstance(alive, bool) or (isinstance(alive, Tensor) and alive.numel() == 1)
-        expect(yes_or_no, f"expected True or False, got {type(alive).__name__}")
+        alive = yes_or_no(alive)
         intact = all(torch.equal(value, before[key]) for key, value in block.state_dict().items())
         expect(intact, "the block's weights are changed afterwards: work on copy.deepcopy(block), or put them back")
-        return bool(alive)
+        return alive
 
     def layer(norm_first: bool) -> nn.Module:
         return nn.TransformerEncoderLayer(DIM, HEADS, HIDDEN, dropout=0.0, batch_first=True, norm_first=norm_first)

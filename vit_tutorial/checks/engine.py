@@ -1,5 +1,6 @@
 """What every check is made of: call a reader's function, compare what it gives, and register the check."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -30,13 +31,27 @@ def call(fn: Callable, *args: Any, **kwargs: Any) -> Any:
 
 
 def _describe(value: Any) -> str:
-    return f"Tensor{tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
+    """A tensor by its shape, a function by its name, a list by what is in it: what a message has room for."""
+    if isinstance(value, torch.Tensor):
+        return f"Tensor{tuple(value.shape)}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_describe, value))}]"
+    return getattr(value, "__name__", None) or repr(value)
 
 
 def expect(condition: bool, hint: str) -> None:
     """Raise CheckFailed with ``hint`` unless ``condition`` holds."""
     if not condition:
         raise CheckFailed(hint)
+
+
+def yes_or_no(answer: Any, hint: str = "") -> bool:
+    """``answer`` as a bool, be it Python's, NumPy's or a tensor's single number; CheckFailed where it is none."""
+    shape = tuple(getattr(answer, "shape", ()))
+    is_one = isinstance(answer, bool) or (hasattr(answer, "shape") and math.prod(shape) == 1)
+    got = type(answer).__name__ + (f" of shape {shape}" if shape else "")
+    expect(is_one, f"expected True or False, got {got}. {hint}".strip())
+    return bool(answer)
 
 
 def expect_shape(

@@ -1,13 +1,14 @@
 """Checks of chapter 5, the whole Vision Transformer."""
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vit_tutorial.checks.engine import call, checks, close, expect, expect_shape
+from vit_tutorial.checks.engine import call, checks, close, compare, expect, expect_shape
 
 
 def forward_features(model: nn.Module, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b n d"]:
@@ -32,6 +33,9 @@ class _Parts(nn.Module):
         self.head = nn.Linear(dim, num_classes)
         nn.init.normal_(self.norm.weight)
         nn.init.normal_(self.norm.bias)
+
+    def __repr__(self) -> str:
+        return "model"  # what a hint says of it, instead of a screenful of layers
 
 
 class _Transpose(nn.Module):
@@ -78,7 +82,10 @@ def check_forward_features(fn):
         shape not in ((batch, 7), (batch, n + 1, 7)),
         f"got {shape}, so the head has run already. forward_features stops before it, at the tokens",
     )
-    expect(shape != (batch, dim), "got one token for each image. All tokens were wanted; pooling is the next step")
+    expect(
+        shape not in ((batch, dim), (batch, 1, dim)),
+        "got one token for each image. All tokens were wanted; pooling is the next step",
+    )
     expect(shape != (batch, n, dim), f"got {n} tokens: the class token is missing, {n + 1} were wanted")
     expect_shape(result, (batch, n + 1, dim), "one class token and the patches, for each image")
     mistakes = {
@@ -90,8 +97,19 @@ def check_forward_features(fn):
             finish(torch.cat([patches, cls], 1) + pos)
         ],
         "the final LayerNorm is missing, equation 4": [model.blocks(x + pos)],
+        "only the class token went through the final norm. Norm all tokens; it looks at one at a time": [
+            torch.cat([model.norm(model.blocks(x + pos)[:, :1]), model.blocks(x + pos)[:, 1:]], 1)
+        ],
         "the norm ran before the blocks. In a pre-norm model it stands after the last one": [
-            model.blocks(model.norm(x + pos))
+            model.blocks(model.norm(x + pos)),
+            model.blocks(model.norm(x) + pos),
+        ],
+        "the norm ran twice, before the blocks and after them. It stands after the last one only": [
+            finish(model.norm(x + pos)),
+            finish(model.norm(x) + pos),
+        ],
+        "the norm ran after each block. It stands after the last one only": [
+            model.norm(model.blocks[1](model.norm(model.blocks[0](x + pos))))
         ],
         "the positions were never added, so the model cannot know where a patch was": [finish(x)],
         "the positions were added after the blocks, when the tokens have exchanged everything already": [
@@ -100,6 +118,12 @@ def check_forward_features(fn):
         ],
         "the blocks did not run": [model.norm(x + pos)],
         "only the first of the blocks ran": [model.norm(model.blocks[0](x + pos))],
+        "only the last of the blocks counts: each must run on what the one before it returned": [
+            model.norm(model.blocks[1](x + pos))
+        ],
+        "zeros stand where the class token should be: take model.cls_token": [
+            finish(torch.cat([torch.zeros_like(cls), patches], 1) + pos)
+        ],
         "the class token joined after the blocks, so it has seen no patch": [
             model.norm(torch.cat([cls, model.blocks(patches + pos[:, 1:])], 1))
         ],
@@ -124,19 +148,36 @@ def check_pool_tokens(fn):
     shape = tuple(result.shape) if isinstance(result, Tensor) else None
     expect(shape != (batch, 1, dim), "got (b, 1, d): a slice keeps its axis. Index the token, do not slice it")
     expect(shape != (n, dim), "that is the whole first image: the batch is axis 0, the tokens are axis 1")
+    expect(
+        shape != (batch, n), "that is one number of each token; the tokens are axis 1, and one whole token is wanted"
+    )
     expect_shape(result, (batch, dim), "one vector for each image")
     expect(not close(result, tokens[:, -1]), "pool='cls' read the last token; the class token is the first")
-    expect(not close(result, tokens[:, 1:].mean(1)), "pool='cls' gave the mean. Is `pool` used?")
+    expect(not close(result, tokens[:, 1]), "pool='cls' read token 1, a patch; the class token is token 0")
+    for mean in (tokens[:, 1:].mean(1), tokens.mean(1)):
+        expect(not close(result, mean), "pool='cls' gave the mean. Is `pool` used?")
     expect(close(result, first), "pool='cls' must give token 0 of each image")
+    expect(
+        close(call(fn, tokens, "cls", 3), first),
+        "pool='cls' must give token 0, however many tokens stand in front of the patches",
+    )
 
     result = call(fn, tokens, "mean", 1)
     shape = tuple(result.shape) if isinstance(result, Tensor) else None
     expect(shape not in ((batch, n), (batch, n - 1)), "the mean ran over the d numbers of a token, not over the tokens")
     expect(shape not in ((n, dim), (n - 1, dim)), "the mean ran over the batch: each image has its own vector")
+    expect(shape != (), "one number: the mean ran over everything. Name the axis of the tokens")
     expect_shape(result, (batch, dim), "one vector for each image")
     expect(not close(result, first), "pool='mean' gave the class token. Is `pool` used?")
     expect(not close(result, tokens.mean(1)), "the mean includes the class token. Skip the first num_prefix_tokens")
     expect(not close(result, tokens[:, 1:].sum(1)), "that is the sum of the patch tokens, not their mean")
+    expect(
+        not close(result, tokens[:, 1:].sum(1) / n),
+        "the sum over the patch tokens was divided by the number of all tokens, the class token included",
+    )
+    expect(not close(result, tokens[:, :-1].mean(1)), "the last token was left out; the class token is the first")
+    expect(not close(result, tokens[:, 2:].mean(1)), "one token too many was left out: the first patch belongs in")
+    expect(not close(result, tokens[:, 1:].amax(1)), "that is the largest value, not the mean")
     patches_only = torch.stack([sum(tokens[i, j] for j in range(1, n)) / (n - 1) for i in range(batch)])
     expect(close(result, patches_only), "pool='mean' must give the mean over the patch tokens of each image")
     for prefix, hint in [
@@ -145,7 +186,18 @@ def check_pool_tokens(fn):
     ]:
         truth = torch.stack([sum(tokens[i, j] for j in range(prefix, n)) / (n - prefix) for i in range(batch)])
         expect(close(call(fn, tokens, "mean", prefix), truth), hint)
+    result = call(fn, tokens, "mean")
+    expect(close(result, patches_only), "num_prefix_tokens must be 1 where it is not given: keep its default")
     expect(torch.equal(tokens, kept), "the tokens were changed in place: work on a new tensor")
+
+
+def _number(result: Any) -> int | float:
+    """A number as Python's own, be it Python's, NumPy's or a tensor with one element."""
+    if hasattr(result, "item") and math.prod(result.shape) == 1:
+        result = result.item()
+    is_number = isinstance(result, int | float) and not isinstance(result, bool)
+    expect(is_number, f"expected one number, got {type(result).__name__}")
+    return result
 
 
 def count_parameters(
@@ -174,15 +226,14 @@ def _counted_by_torch(d: int, depth: int, mlp_dim: int, num_patches: int, patch_
 @checks(count_parameters)
 def check_count_parameters(fn):
     # Chosen so that no two of the differences below are equal; a test sees to it.
-    d, depth, mlp_dim, n, patch_dim, k = 10, 3, 44, 21, 75, 17
-    result = call(fn, d, depth, mlp_dim, n, patch_dim, k)
+    d, depth, mlp_dim, n, patch_dim, k = 10, 4, 44, 21, 75, 17
+    result = _number(call(fn, d, depth, mlp_dim, n, patch_dim, k))
     truth = _counted_by_torch(d, depth, mlp_dim, n, patch_dim, k)
-    expect(isinstance(result, int | float), f"expected one number, got {type(result).__name__}")
     for missing, hint in missing_parameters(d, depth, mlp_dim, n, patch_dim, k).items():
         expect(truth - result != missing, f"{missing:,} too few: {hint}")
     few = truth - result
     expect(few == 0, f"got {result:,}, wanted {truth:,}: {abs(few):,} too {'few' if few > 0 else 'many'}")
-    result = call(fn, 768, 12, 3072, 196, 768, 1000)
+    result = _number(call(fn, 768, 12, 3072, 196, 768, 1000))
     expect(result == 86_567_656, f"right for a small model, but ViT-B/16 has 86,567,656 parameters, got {result:,}")
 
 
@@ -197,7 +248,14 @@ def missing_parameters(d: int, depth: int, mlp_dim: int, n: int, patch_dim: int,
         n * d + d: "the table of positions, num_patches + 1 rows, is learned",
         k: "the head has a bias",
         d * k + k: "the head is missing",
-        depth * 4 * d: "each block has two LayerNorms, with a weight and a bias each",
+        (patch_dim + 1) * d: "the patch projection is missing, patch_dim to embed_dim",
+        n * d + 2 * d: "the class token and the table of positions are parameters too",
+        depth
+        * d: "one vector of embed_dim in each block: the bias of the attention's output projection, or that of the "
+        "MLP's second layer",
+        depth * mlp_dim: "the MLP's first layer has a bias, mlp_dim numbers",
+        depth * 4 * d: "four vectors of embed_dim in each block. It has two LayerNorms, with a weight and a bias each; "
+        "and the four matrices of its attention have a bias each",
         depth * 4 * d + 2 * d: "no LayerNorm is counted. Each has a weight and a bias: two in a block, one at the end",
         depth * 2 * d: "each block has two LayerNorms. One of them, or the weight or the bias of both, is missing",
         (2 * depth + 1) * d: "a LayerNorm has 2·embed_dim parameters, a weight and a bias",
@@ -211,6 +269,8 @@ def missing_parameters(d: int, depth: int, mlp_dim: int, n: int, patch_dim: int,
         depth * 4 * d + depth * (mlp_dim + d) + d + k: "the biases of the linear layers are missing",
         depth * (mlp_dim + d): "the two linear layers of the MLP have biases, mlp_dim and embed_dim",
         depth * (mlp_dim * d + d): "the MLP has two layers, embed_dim to mlp_dim and back",
+        depth * 4 * d * (d + 1): "the attention is missing: four matrices, embed_dim to embed_dim, in each block",
+        depth * (2 * mlp_dim * d + mlp_dim + d): "the MLP is missing: embed_dim to mlp_dim and back, in each block",
         (depth - 1) * block: "only one block was counted, there are `depth`",
     }
 
@@ -226,12 +286,7 @@ def check_softmax_loss_floor(fn):
         # The best that a softmax can give is a one for the true class; torch takes this as logits.
         best = torch.eye(classes, dtype=torch.float64)
         truth = F.cross_entropy(best, torch.arange(classes)).item()
-        result = call(fn, classes)
-        expect(
-            isinstance(result, float | int) or (isinstance(result, Tensor) and result.numel() == 1),
-            f"expected one number, got {type(result).__name__}",
-        )
-        result = float(result)
+        result = _number(call(fn, classes))
         rest, e = classes - 1, math.e
         mistakes = {
             "0 would need infinite logits. Here each is a probability, so at most 1": 0.0,
@@ -239,6 +294,8 @@ def check_softmax_loss_floor(fn):
                 classes
             ),
             "log2 gives bits; PyTorch's cross-entropy takes the natural logarithm": truth / math.log(2),
+            "log10: PyTorch's cross-entropy takes the natural logarithm": truth / math.log(10),
+            "the logarithm is missing: the loss is a difference of logarithms": 1 + rest / e,
             "the sign of the exponent: e^0 / e^1 is 1/e for each wrong class, not e": math.log1p(rest * e),
             "there are C − 1 wrong classes: the true one was counted among them": math.log1p(classes / e),
             "ln(e + C − 1) is the normaliser alone. Subtract the true class's logit, 1": math.log(e + rest),
@@ -246,7 +303,7 @@ def check_softmax_loss_floor(fn):
             "the sign: that is the log-probability, the loss is minus this": -truth,
         }
         for hint, wrong in mistakes.items():
-            expect(abs(result - wrong) > 1e-4, f"got {result:.3f} for {classes} classes. {hint}")
+            expect(not abs(result - wrong) <= 1e-4, f"got {result:.3f} for {classes} classes. {hint}")
         expect(
             abs(result - truth) < 1e-4,
             f"got {result:.4f} for {classes} classes. Put probabilities (1, 0, …, 0) into the cross-entropy as logits",
@@ -276,20 +333,34 @@ def check_cross_entropy(fn):
     result = torch.as_tensor(result)
     expect_shape(result, (), "the loss is one number")
     p = logits.double().softmax(dim=1)
+    shifted = logits.double() - logits.double().amax(1, keepdim=True)
+    by_column = logits.double() - logits.double().amax(0)
     mistakes = {
         "that is the sum over the batch. Take the mean, or the step grows with the batch": batch * truth,
         "the sign: a log-probability is negative, the loss is minus it": -truth,
         "the softmax is applied twice: the input is logits, and one softmax is enough": F.cross_entropy(p, labels),
         "the softmax runs over the batch. Classes are axis 1": F.nll_loss(logits.double().log_softmax(0), labels),
+        "divided by the number of all entries, images times classes. There is one loss for each image: divide by the "
+        "images": truth / classes,
+        "divided by the number of classes. There is one loss for each image: divide by the images": batch
+        * truth
+        / classes,
+        "logits[:, labels] is a table, every label for every image. Each image has its own label: gather it": (
+            logits.double().logsumexp(1)[:, None] - logits.double()[:, labels]
+        ).mean(),
+        "the largest logit was subtracted in the sum, but not from the label's logit, so it does not cancel": (
+            shifted.exp().sum(1).log() - logits.double()[range(batch), labels]
+        ).mean(),
+        "the largest of each column was subtracted. It must be the same for all classes of an image, or it does not "
+        "cancel: the largest of the row": F.cross_entropy(by_column, labels),
         "all classes are averaged. Only the label's log-probability counts": -p.log().mean(),
         "the normaliser is missing: the label's logit alone is no log-probability": F.nll_loss(logits.double(), labels),
         "that is the mean probability of the labels; the logarithm is missing": p[range(batch), labels].mean(),
         "that is log2, so bits. PyTorch's cross-entropy takes the natural logarithm": truth / math.log(2),
         "that is log10. PyTorch's cross-entropy takes the natural logarithm": truth / math.log(10),
     }
-    for hint, wrong in mistakes.items():
-        expect(not close(result.double(), wrong, 1e-4), hint)
-    expect(close(result.double(), truth, 1e-4), f"got {float(result):.4f}, torch's own cross-entropy is {truth:.4f}")
+    otherwise = f"got {float(result):.4f}, torch's own cross-entropy is {truth:.4f}"
+    compare(result.double(), truth, mistakes, otherwise, tolerance=1e-4)
 
     with torch.enable_grad():
         result = call(fn, logits.clone().requires_grad_(), labels)
@@ -327,21 +398,23 @@ def check_confusion_counts(fn):
     classes = 4  # class 3 occurs nowhere
     labels = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2, 2])
     predictions = torch.tensor([0, 0, 0, 1, 1, 2, 2, 0, 0])
-    truth = torch.tensor([[3, 1, 0, 0], [0, 1, 1, 0], [2, 0, 1, 0], [0, 0, 0, 0]])
+    truth = torch.tensor([[3.0, 1, 0, 0], [0, 1, 1, 0], [2, 0, 1, 0], [0, 0, 0, 0]])
     result = call(fn, labels, predictions, classes)
     expect(
         not (isinstance(result, Tensor) and result.shape == (3, 3)),
         "got 3×3 for 4 classes: class 3 occurs in neither list, and still has a row and a column",
     )
-    expect_shape(result, (classes, classes), "one row and one column for each class")
+    flat = {(classes**2,): "These are the counts in one row; reshape them to num_classes × num_classes"}
+    expect_shape(result, (classes, classes), "one row and one column for each class", flat)
     expect(
-        not close(result, truth.clamp(max=1)),
+        not close(result, truth.clamp(max=1)) and not close(result, truth.T.clamp(max=1)),
         "no count is above 1: `matrix[labels, predictions] += 1` adds once for a pair, however often it occurs",
     )
     expect(not close(result, truth.T), "rows and columns are swapped: the row is the true class")
-    normalised = truth / truth.sum(1, keepdim=True).clamp(min=1)
-    expect(
-        not close(result, normalised) and not close(result, truth / truth.sum()),
-        "those are shares. Counts were wanted: they can be added up and turned into shares later",
-    )
-    expect(close(result, truth), f"wanted {truth.tolist()}, got {result.tolist()}")
+    for total in (truth.sum(1, keepdim=True), truth.sum(0), truth.sum()):
+        share = truth / total.clamp(min=1)
+        expect(
+            not close(result, share) and not close(result, 100 * share),
+            "those are shares. Counts were wanted: they can be added up and turned into shares later",
+        )
+    expect(close(result, truth), f"wanted {truth.long().tolist()}, got {result.tolist()}")

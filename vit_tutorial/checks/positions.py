@@ -8,14 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from vit_tutorial.checks.engine import CheckFailed, call, checks, close, expect, expect_shape
+from vit_tutorial.checks.engine import CheckFailed, call, checks, close, expect, expect_shape, rule_out, yes_or_no
 from vit_tutorial.positions import resample_pos_embed, sincos_1d, sincos_2d
-
-
-def _rule_out(result: Tensor, mistakes: dict[str, Tensor]) -> None:
-    """Raise the hint of the first mistake that gives this very result."""
-    for hint, wrong in mistakes.items():
-        expect(not close(result, wrong, 1e-3), hint)
 
 
 def add_cls_token(tokens: Float[Tensor, "b n d"], cls_token: Float[Tensor, "1 1 d"]) -> Float[Tensor, "b m d"]:
@@ -44,7 +38,7 @@ def check_add_cls_token(fn):
         (3, 5, 8): "joined along the features, that makes wider tokens. Tokens are axis 1",
         (3, 8, 4): "each image got the class token of every image of the batch. It wants one",
     }
-    expect_shape(result, (3, 6, 4), usual.get(tuple(getattr(result, "shape", ())), "one more token for each image"))
+    expect_shape(result, (3, 6, 4), "one more token for each image", usual)
     everywhere = cls_token.expand(3, 1, 4)
     expect(
         not close(result[:, -1:], everywhere),
@@ -63,6 +57,7 @@ def check_add_cls_token(fn):
             "no gradient reaches the class token, so it never learns: .data, .detach() and torch.tensor(…) cut it off",
         )
         result.sum().backward()
+    expect(cls_token.grad is not None, "no gradient reaches the class token that was passed in, but a copy of it")
     expect(close(cls_token.grad, torch.full((1, 1, 4), 3.0)), "for a batch of 3 the gradients of 3 copies must add up")
 
 
@@ -90,8 +85,11 @@ def check_order_blind(fn):
     def weigh(*weights):
         return lambda x: (x * torch.tensor(weights)[:, None]).sum(dim=1)
 
+    def answer(encode, given):
+        return yes_or_no(call(fn, encode, given))
+
     given = tokens.clone()
-    verdict = bool(call(fn, blind, given))
+    verdict = answer(blind, given)
     expect(torch.equal(given, tokens), "`tokens` was shuffled in place. Index with a permutation, that copies")
     expect(len(seen) > 1, "call `encode` twice: on the tokens as they are, and on the shuffled ones")
     moved = [x for x in seen if not torch.equal(x, tokens)]
@@ -105,19 +103,31 @@ def check_order_blind(fn):
             torch.equal(x[:, 0], tokens[:, 0]),
             "token 0 moved. The class token is read at place 0: shuffle tokens 1 to n only",
         )
-    rising = bool(call(fn, weigh(*range(12)), tokens.clone()))
+    rising = answer(weigh(*range(12)), tokens.clone())
     expect(verdict or not rising, "the answer is the wrong way round: blind means that the output does NOT change")
     expect(verdict, "an encoder that averages its patch tokens was called not blind: how are the outputs compared?")
     expect(not rising, "an encoder that weighs each token by its place was called blind: how are the outputs compared?")
     calls = iter(range(1000))
     expect(
-        bool(call(fn, lambda x: x[:, 0] + 1e-7 * next(calls), tokens.clone())),
+        answer(lambda x: x[:, 0] + 1e-7 * next(calls), tokens.clone()),
         "outputs 1e-7 apart were called different. Sums in another order are rounded differently: torch.allclose",
+    )
+    expect(
+        answer(lambda x: 0 * x[:, 0] + 1e-7 * next(calls), tokens.clone()),
+        "outputs near 0 and 1e-7 apart were called different: give torch.allclose an atol of 1e-5, its own is 1e-8",
     )
     palindrome = weigh(0, 1, 2, 3, 4, 5, 6, 5, 4, 3, 2, 1)
     expect(
-        not bool(call(fn, palindrome, tokens.clone())),
+        not answer(palindrome, tokens.clone()),
         "reversing is one order of many, and some encoders are blind to that one alone: torch.randperm",
+    )
+
+    def neighbours(x):  # blind to the place where a circle of tokens begins
+        return (x[:, 1:] * x[:, 1:].roll(1, dims=1)).sum(dim=1)
+
+    expect(
+        not answer(neighbours, tokens.clone()),
+        "moving all tokens along keeps who stands beside whom, and some encoders see that alone: torch.randperm",
     )
 
 
@@ -167,7 +177,7 @@ def check_sincos_1d(fn):
         ),
         "every column has frequency 1: divide the position by 10000^(2i/dim)": with_frequency(lambda c: 1),
     }
-    _rule_out(result, mistakes)
+    rule_out(result, mistakes, 1e-3)
     wrong = [c for c in range(dim) if not close(result[:, c], truth[:, c])]
     expect(not wrong, f"columns {wrong} differ from the formula")
     try:
@@ -178,6 +188,15 @@ def check_sincos_1d(fn):
     expect(
         close(odd, _sincos_table(5, 9)),
         "dim=10 is right, dim=9 is not. The frequencies are those of dim 9, and the last cosine is left out",
+    )
+    _expect_single_precision(result)
+
+
+def _expect_single_precision(table: Tensor) -> None:
+    expect(
+        table.dtype == torch.float32,
+        f"the numbers are right, but they are {table.dtype}. Added to the tokens, they would make these {table.dtype}, "
+        "too, and the next layer refuses them: .float() at the end",
     )
 
 
@@ -210,7 +229,7 @@ def check_position_similarity(fn):
         "that is the distance between rows: equal positions must have similarity 1": torch.cdist(table, table),
         "that is the angle: its cosine is wanted": truth.clamp(-1, 1).acos(),
     }
-    _rule_out(result, mistakes)
+    rule_out(result, mistakes, 1e-3)
     expect(close(result.diagonal(), torch.ones(6)), "the diagonal is not 1: each position equals itself")
     expect(close(result, truth), "the diagonal is 1, but other entries are not the cosine between rows i and j")
 
@@ -254,7 +273,7 @@ def check_shift_matrix(fn):
             [math.pi / 2 - a for a in angles]
         ),
     }
-    _rule_out(result, mistakes)
+    rule_out(result, mistakes, 1e-3)
     table = _sincos_table(40, dim)
     shifted = table[:-offset] @ result.T
     right = [p for p in range(len(shifted)) if close(shifted[p], table[p + offset], 1e-4)]
@@ -304,9 +323,10 @@ def check_sincos_2d(fn):
             truth.reshape(-1, 2, half).transpose(1, 2).flatten(1)
         ),
     }
-    _rule_out(result, mistakes)
+    rule_out(result, mistakes, 1e-3)
     for name, part in (("first half, the grid's row,", slice(half)), ("second half, its column,", slice(half, None))):
         expect(close(result[:, part], truth[:, part]), f"the {name} differs from sincos_1d of the coordinate")
+    _expect_single_precision(result)
 
 
 @checks(resample_pos_embed)
@@ -326,7 +346,7 @@ def check_resample_pos_embed(fn):
         raise
     expect(torch.equal(given, pos_embed), "`pos_embed` was changed in place: make a new tensor")
     usual = {(1, 24, dim): "put the class token back in front", (1, 16, dim): "the new grid has 6·4 patches"}
-    expect_shape(result, (1, 25, dim), usual.get(tuple(getattr(result, "shape", ())), "a class token and 6·4 patches"))
+    expect_shape(result, (1, 25, dim), "a class token and 6·4 patches", usual)
     expect(not torch.equal(result[:, -1:], prefix), "the class token went to the end: it stays token 0")
 
     def stretch(rows=patches, grid=old, **options):
@@ -337,7 +357,7 @@ def check_resample_pos_embed(fn):
     def flat(rows, size):
         return F.interpolate(rows.T[None], size=size, mode="linear").transpose(1, 2)
 
-    _rule_out(result, {"the class token was stretched with the patches: set row 0 aside": flat(pos_embed[0], 25)})
+    rule_out(result, {"the class token was stretched with the patches: set row 0 aside": flat(pos_embed[0], 25)}, 1e-3)
     expect(
         torch.equal(result[:, :1], prefix),
         "row 0 changed. The class token has no place in the picture: keep it bitwise",
@@ -365,6 +385,6 @@ def check_resample_pos_embed(fn):
         "align_corners=True pins the outermost centres: leave it off, as timm does": stretch(align_corners=True),
         "that is the nearest neighbour, positions in steps: mode='bicubic'": stretch(mode="nearest", antialias=False),
     }
-    _rule_out(result[:, 1:], mistakes)
+    rule_out(result[:, 1:], mistakes, 1e-3)
     expect(close(result[:, 1:], truth), "row 0 is right, but the patches are no bicubic stretch of each channel")
     expect(close(call(fn, pos_embed, old, old), pos_embed, 1e-4), "with an unchanged grid nothing may change")
