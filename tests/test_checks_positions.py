@@ -36,6 +36,7 @@ def test_add_cls_token():
             "must add up": lambda tokens, cls: torch.cat(
                 [torch.cat([cls, cls.detach().expand(len(tokens) - 1, -1, -1)]), tokens], dim=1
             ),
+            "a batch of 2 fails": lambda tokens, cls: torch.cat([cls.expand(3, -1, -1), tokens], dim=1),
             "but a copy": lambda tokens, cls: add_cls_token(tokens, torch.nn.Parameter(cls.clone())),
             "raised IndexError": lambda tokens, cls: torch.cat([cls[0, 0], tokens], dim=1),
         },
@@ -85,6 +86,8 @@ def test_order_blind():
             "rounded differently": _blind_after(_shuffle, lambda a, b: (a - b).abs().max() < 1e-8),
             "atol": _blind_after(_shuffle),
             "reversing": _loosely_blind_after(lambda tokens: torch.cat([tokens[:, :1], tokens[:, 1:].flip(1)], dim=1)),
+            "only two tokens": _loosely_blind_after(lambda tokens: tokens[:, [0, 2, 1, *range(3, tokens.shape[1])]]),
+            "number by number": _blind_after(_shuffle, lambda a, b: torch.allclose(a.sum(), b.sum(), atol=1e-4)),
             "moving all": _loosely_blind_after(lambda tokens: torch.cat([tokens[:, :1], tokens[:, 1:].roll(1, 1)], 1)),
             "True or False": _blind_after(_shuffle, lambda a, b: (a - b).abs() < 1e-5),
         },

@@ -50,6 +50,10 @@ def check_add_cls_token(fn):
         "token 0 is not the class token that was passed in. A new one in each call could not be learned",
     )
     expect(close(result[:, :1], everywhere), "only the first image has the class token in front")
+    try:
+        call(fn, tokens[:2].clone(), cls_token.clone())
+    except CheckFailed as failure:
+        raise CheckFailed(f"a batch of 3 works, a batch of 2 fails: take b from the tokens ({failure})") from None
     with torch.enable_grad():
         result = call(fn, tokens, cls_token.requires_grad_())
         expect(
@@ -103,6 +107,8 @@ def check_order_blind(fn):
             torch.equal(x[:, 0], tokens[:, 0]),
             "token 0 moved. The class token is read at place 0: shuffle tokens 1 to n only",
         )
+        places = int((x != tokens).any(dim=2).any(dim=0).sum())
+        expect(places > 2, "only two tokens changed places, and some encoders are blind to that alone: torch.randperm")
     rising = answer(weigh(*range(12)), tokens.clone())
     expect(verdict or not rising, "the answer is the wrong way round: blind means that the output does NOT change")
     expect(verdict, "an encoder that averages its patch tokens was called not blind: how are the outputs compared?")
@@ -115,6 +121,11 @@ def check_order_blind(fn):
     expect(
         answer(lambda x: 0 * x[:, 0] + 1e-7 * next(calls), tokens.clone()),
         "outputs near 0 and 1e-7 apart were called different: give torch.allclose an atol of 1e-5, its own is 1e-8",
+    )
+    placed = weigh(*range(12))
+    expect(
+        not answer(lambda x: placed(x) - placed(x).mean(dim=1, keepdim=True), tokens.clone()),
+        "outputs of equal sum were called equal: compare them number by number",
     )
     palindrome = weigh(0, 1, 2, 3, 4, 5, 6, 5, 4, 3, 2, 1)
     expect(
