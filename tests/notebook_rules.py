@@ -11,6 +11,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 FENCE = re.compile(r"^(`{3,}|~{3,}).*?^\1`*\s*$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
+HINT = re.compile(r"^<details><summary>Hint</summary>\n\n\S.*?\n\n</details>$", re.MULTILINE | re.DOTALL)
 CDN = re.compile(r"\bcdn\.|cdnjs|jsdelivr|unpkg|googleapis\.com/ajax|[\w-]\.cdn\b", re.IGNORECASE)
 
 
@@ -94,6 +95,10 @@ def _check_shape(notebook: nbformat.NotebookNode, name: str, badge: str, install
     numbers = [int(match[1]) for line in headings if (match := re.match(r"### Exercise (\d+): \S", line))]
     if numbers != list(range(1, len(numbers) + 1)):
         found.append(f"exercises are numbered {numbers}")
+    for cell in cells(notebook, "markdown"):
+        for exercise in re.split(r"^(?=### Exercise )", cell.source, flags=re.MULTILINE)[1:]:
+            if len(HINT.findall(exercise)) != 1:
+                found.append(f"{exercise.splitlines()[0].strip('# ')}: not exactly one folded hint")
     if not any(install in cell.source for cell in cells(notebook, "code")[:1]):
         found.append(f"the first code cell does not install {install}")
 

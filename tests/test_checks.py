@@ -47,6 +47,15 @@ def test_lists_and_functions_are_described_in_short():
         call(mine, [torch.ones(2, 3), torch.ones(2, 3)], patchify)
 
 
+def test_a_module_is_described_by_its_class():
+    def mine(model, heads):
+        raise TypeError("no")
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3))
+    with pytest.raises(CheckFailed, match=r"mine\(Sequential, heads=\[Linear\]\) raised TypeError: no$"):
+        call(mine, model, heads=[model[0]])
+
+
 @pytest.mark.parametrize("answer", [True, np.bool_(True), torch.tensor(True), torch.tensor([[2.0]])])
 def test_yes_in_any_guise(answer):
     assert yes_or_no(answer) is True

@@ -120,7 +120,7 @@ def test_forward_features_may_be_written_otherwise(embed):
 
 
 def test_a_hint_says_model_not_all_its_layers():
-    with pytest.raises(CheckFailed, match=r"\(model, Tensor\(3, 2, 4, 8\)\) raised"):
+    with pytest.raises(CheckFailed, match=r"\(Model, Tensor\(3, 2, 4, 8\)\) raised"):
         exercise("forward_features", lambda model, images: model.patch_embed(images) + model.pos_embed)
 
 

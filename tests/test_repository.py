@@ -36,6 +36,7 @@ def test_notebook_keeps_to_the_rules(path):
 
 def good_notebook() -> nbformat.NotebookNode:
     alt = {"mystnb": {"image": {"alt": "A line that rises from left to right, as it should."}}}
+    hint = "<details><summary>Hint</summary>\n\nUse fingers.\n\n</details>"
     figure = "import matplotlib.pyplot as plt\n\nplt.plot([1, 2])\nplt.show()"
     title = f"# 1 · A title\n\n[![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)]({badge('01_x.ipynb')})"
     notebook = new_notebook(
@@ -45,7 +46,8 @@ def good_notebook() -> nbformat.NotebookNode:
             new_code_cell("def show(x):\n    plots.heatmap(x)\n    plt.show()"),
             new_code_cell(figure, metadata=alt),
             new_markdown_cell(
-                "### Exercise 1: count\n\nThe set `{a}` and $x^{n}$.\n\n$$\nx_{1}\n$$\n\n```python\n# a comment\n```"
+                "### Exercise 1: count\n\nThe set `{a}` and $x^{n}$.\n\n$$\nx_{1}\n$$\n\n"
+                f"```python\n# a comment\n```\n\n{hint}"
             ),
         ]
     )
@@ -98,6 +100,13 @@ BROKEN = {
     "a second title": (_add(new_markdown_cell("# 2 · Again")), "not exactly one title"),
     "other set-up": (_source(1, SLUG, "someone/else"), "does not install"),
     "exercise numbers": (_source(4, "Exercise 1", "Exercise 2"), "numbered [2]"),
+    "no hint": (_source(4, "<summary>Hint", "<summary>More"), "Exercise 1: count: not exactly one folded hint"),
+    "an open hint": (_source(4, "\n\n</details>", ""), "Exercise 1: count: not exactly one folded hint"),
+    "an empty hint": (_source(4, "Use fingers.", ""), "Exercise 1: count: not exactly one folded hint"),
+    "a hint for two": (
+        _source(4, "### Exercise 1: count", "### Exercise 1: count\n\n### Exercise 2: sum"),
+        "not exactly one",
+    ),
     "directive": (_add(new_markdown_cell("```{note}\nText\n```")), "MyST directive"),
     "colon directive": (_add(new_markdown_cell(":::{note}\nText\n:::")), "MyST directive"),
     "role": (_add(new_markdown_cell("See {cite}`someone2021`.")), "MyST role"),

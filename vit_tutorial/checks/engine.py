@@ -31,9 +31,11 @@ def call(fn: Callable, *args: Any, **kwargs: Any) -> Any:
 
 
 def _describe(value: Any) -> str:
-    """A tensor by its shape, a function by its name, a list by what is in it: what a message has room for."""
+    """A tensor by its shape, a function by its name, a module by its class, a list by what is in it."""
     if isinstance(value, torch.Tensor):
         return f"Tensor{tuple(value.shape)}"
+    if isinstance(value, torch.nn.Module):  # its repr has a line for each layer
+        return type(value).__name__
     if isinstance(value, list):
         return f"[{', '.join(map(_describe, value))}]"
     return getattr(value, "__name__", None) or repr(value)
