@@ -1,9 +1,12 @@
 """The engine behind the exercises: right, wrong, broken and not attempted."""
 
+import numpy as np
 import pytest
+import torch
 
 from vit_tutorial import patchify
 from vit_tutorial.checks import CheckFailed, exercise
+from vit_tutorial.checks.engine import call, compare, expect_shape, yes_or_no
 
 
 def test_right_answer_is_handed_back(capsys):
@@ -34,6 +37,39 @@ def test_an_exception_in_the_answer_says_what_was_passed_in():
     with pytest.raises(CheckFailed, match=r"mine\(Tensor\(2, 3, 10, 28\), \(5, 7\)\) raised TypeError") as failure:
         exercise("patchify", mine)
     assert isinstance(failure.value.__cause__, TypeError)
+
+
+def test_lists_and_functions_are_described_in_short():
+    def mine(queries, kernel):
+        raise TypeError("no")
+
+    with pytest.raises(CheckFailed, match=r"mine\(\[Tensor\(2, 3\), Tensor\(2, 3\)\], patchify\) raised"):
+        call(mine, [torch.ones(2, 3), torch.ones(2, 3)], patchify)
+
+
+@pytest.mark.parametrize("answer", [True, np.bool_(True), torch.tensor(True), torch.tensor([[2.0]])])
+def test_yes_in_any_guise(answer):
+    assert yes_or_no(answer) is True
+
+
+@pytest.mark.parametrize("answer", [None, "yes", [True], torch.ones(2), np.ones(0)])
+def test_neither_yes_nor_no(answer):
+    with pytest.raises(CheckFailed, match=r"expected True or False, got \w+.* One answer for all\?"):
+        yes_or_no(answer, "One answer for all?")
+
+
+def test_compare_names_the_mistake_that_gives_the_result():
+    truth, mistakes = torch.ones(2), {"you doubled": 2 * torch.ones(2), "one number": torch.tensor(1.0)}
+    compare(torch.ones(2, dtype=torch.float64), truth, mistakes, "wrong")
+    for result, hint in [(2 * truth, "you doubled"), (truth.sum() / 2, "one number"), (3 * truth, "wrong")]:
+        with pytest.raises(CheckFailed, match=f"^{hint}$"):
+            compare(result, truth, mistakes, "wrong")
+
+
+def test_a_wrong_shape_may_have_its_own_hint():
+    for shape, hint in [((3, 2), "transposed"), ((2,), "one row each")]:
+        with pytest.raises(CheckFailed, match=rf"expected shape \(2, 3\), got .*\. {hint}$"):
+            expect_shape(torch.ones(shape), (2, 3), "one row each", {(3, 2): "transposed"})
 
 
 def test_unknown_exercise_lists_what_there_is():

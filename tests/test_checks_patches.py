@@ -6,6 +6,7 @@ from einops import rearrange
 from hints import assert_hints
 
 from vit_tutorial import patchify, unpatchify
+from vit_tutorial.checks import exercise
 from vit_tutorial.checks.patches import kernel_to_matrix, num_patches, pad_to_patches
 
 
@@ -20,9 +21,47 @@ def test_num_patches():
             "one side was squared": lambda image, patch: (image[0] // patch[0]) ** 2,
             "height goes with height": lambda image, patch: (image[0] // patch[1]) * (image[1] // patch[1]),
             "in silence": lambda image, patch: (image[0] // patch[0]) * (image[1] // patch[1]),
-            "not the area": lambda image, patch: image[0] * image[1] // (patch[0] * patch[1]),
+            "Test each side": lambda image, patch: image[0] * image[1] // (patch[0] * patch[1]),
+            "2·2 = 4 patches of 4×6, got 3": lambda image, patch: (image[0] // patch[1]) * (image[1] // patch[0]),
+            "rounded up to 64": lambda image, patch: -(-image[0] // patch[0]) * -(-image[1] // patch[1]),
+            "a 32×30 image": _height_alone,
+            "AssertionError was raised": _asserted,
+            "state both values": lambda image, patch: _refused(image, patch, "these sizes do not fit"),
+            "None was returned": lambda image, patch: _unless_they_tile(image, patch, None),
+            "an int": lambda image, patch: float(num_patches(image, patch)),
         },
     )
+
+
+def _unless_they_tile(image, patch, otherwise):
+    fits = image[0] % patch[0] == 0 and image[1] % patch[1] == 0
+    return image[0] // patch[0] * (image[1] // patch[1]) if fits else otherwise
+
+
+def _refused(image, patch, message):
+    count = _unless_they_tile(image, patch, None)
+    if count is None:
+        raise ValueError(message)
+    return count
+
+
+def _asserted(image, patch):
+    count = _unless_they_tile(image, patch, None)
+    assert count is not None
+    return count
+
+
+def _height_alone(image, patch):
+    if image[0] % patch[0]:
+        raise ValueError(f"{image[0]} is no multiple of {patch[0]}")
+    return image[0] // patch[0] * (image[1] // patch[1])
+
+
+def test_num_patches_may_state_the_pairs():
+    def fn(image, patch):
+        return _refused(image, patch, f"{image} and {patch} do not fit")
+
+    assert exercise("num_patches", fn) is fn
 
 
 def _patchify_as(pattern):
@@ -65,6 +104,11 @@ def _unpatchify_as(pattern):
     return fn
 
 
+def _three_colours(patches, patch_size, grid_size):
+    (ph, pw), (gh, gw) = patch_size, grid_size
+    return rearrange(patches, "b (gh gw) (c ph pw) -> b c (gh ph) (gw pw)", c=3, gh=gh, gw=gw, ph=ph, pw=pw)
+
+
 def test_unpatchify():
     assert_hints(
         "unpatchify",
@@ -76,6 +120,7 @@ def test_unpatchify():
             "column by column": _unpatchify_as("b (gw gh) (c ph pw)"),
             "(ph pw c)": _unpatchify_as("b (gh gw) (ph pw c)"),
             "expected shape": lambda patches, patch, grid: unpatchify(patches, patch, grid).transpose(2, 3),
+            "wrong for 1": _three_colours,
         },
     )
 

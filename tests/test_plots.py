@@ -4,6 +4,8 @@ import matplotlib
 
 matplotlib.use("agg")
 
+from itertools import pairwise
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -71,4 +73,4 @@ def test_style_colours_can_be_told_apart():
     cycle = [entry["color"] for entry in plt.rcParams["axes.prop_cycle"]]
     assert cycle == plots.PALETTE
     brightness = [float(np.dot(to_rgb(colour), (0.3, 0.6, 0.1))) for colour in cycle]
-    assert min(abs(a - b) for a, b in zip(brightness, brightness[1:], strict=False)) > 0.05
+    assert min(abs(a - b) for a, b in pairwise(brightness)) > 0.05

@@ -62,7 +62,8 @@ class AttentionHead(nn.Module):
 
 
 class PerHeadAttention(nn.Module):
-    """Multi-head attention as one reads it in the paper: a loop over heads. Slow; :func:`fuse_heads` mends that.
+    """Multi-head attention as one reads it in the paper: a loop over heads. It starts many small operations, which
+    costs time on a GPU; :func:`fuse_heads` mends that.
 
     Args, shapes and errors are those of :class:`Attention`.
     """

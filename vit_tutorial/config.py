@@ -105,7 +105,7 @@ class ViTConfig:
 
     @property
     def grid_size(self) -> tuple[int, int]:
-        """Patches per column and per row: (gh, gw)."""
+        """Patches per column and per row, (gh, gw)."""
         return self.img_size[0] // self.patch_size[0], self.img_size[1] // self.patch_size[1]
 
     @property
@@ -114,7 +114,7 @@ class ViTConfig:
 
     @property
     def num_prefix_tokens(self) -> int:
-        """Tokens in front of the patches: one class token, or none."""
+        """How many tokens stand in front of the patches, one class token or none."""
         return int(self.pool == "cls")
 
     @property

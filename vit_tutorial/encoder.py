@@ -19,13 +19,15 @@ class Mlp(nn.Module):
         drop: dropout after each layer.
 
     Raises:
-        ValueError: when ``act`` is unknown.
+        ValueError: when ``act`` is unknown or ``hidden_dim`` below 1.
     """
 
     def __init__(self, dim: int, hidden_dim: int, *, act: str = "gelu", drop: float = 0.0):
         super().__init__()
         if act not in ACTIVATIONS:
             raise ValueError(f"act must be one of {', '.join(ACTIVATIONS)}; got {act!r}")
+        if hidden_dim < 1:
+            raise ValueError(f"hidden_dim must be at least 1, got {hidden_dim}")
         self.fc1 = nn.Linear(dim, hidden_dim)
         self.act = ACTIVATIONS[act]()
         self.fc2 = nn.Linear(hidden_dim, dim)

@@ -94,7 +94,8 @@ def init_weights(model: ViT) -> None:
     ``qkv`` holds three matrices in one, so each third is drawn for itself; the patch projection counts as the
     matrix that it is. The head's small weights make the first loss close to ln(num_classes).
 
-    Source: the paper's own code (google-research/vision_transformer); He et al. 2022 for the thirds.
+    Source: the paper's own code (google-research/vision_transformer), where queries, keys and values are three layers;
+    there the head and the class token start at zero.
     """
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear | nn.Conv2d):

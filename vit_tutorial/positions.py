@@ -50,7 +50,8 @@ def sincos_2d(grid_size: int | tuple[int, int], dim: int) -> Float[Tensor, "n d"
     Raises:
         ValueError: when ``dim`` is not divisible by 4.
 
-    Source: Beyer et al. 2022, "Better plain ViT baselines"; timm's ``build_sincos2d_pos_embed`` (interleaved).
+    Source: Beyer et al. 2022, "Better plain ViT baselines"; the numbers of timm's ``build_sincos2d_pos_embed``, which
+    lists all sines of a half before its cosines.
     """
     gh, gw = to_pair("grid_size", grid_size)
     check_divisible("dim", dim, "the four parts sin, cos × row, column:", 4)

@@ -1,5 +1,6 @@
 """What every check is made of: call a reader's function, compare what it gives, and register the check."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +31,12 @@ def call(fn: Callable, *args: Any, **kwargs: Any) -> Any:
 
 
 def _describe(value: Any) -> str:
-    return f"Tensor{tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
+    """A tensor by its shape, a function by its name, a list by what is in it: what a message has room for."""
+    if isinstance(value, torch.Tensor):
+        return f"Tensor{tuple(value.shape)}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_describe, value))}]"
+    return getattr(value, "__name__", None) or repr(value)
 
 
 def expect(condition: bool, hint: str) -> None:
@@ -39,10 +45,25 @@ def expect(condition: bool, hint: str) -> None:
         raise CheckFailed(hint)
 
 
-def expect_shape(result: Any, shape: tuple[int, ...], hint: str = "") -> None:
-    """Raise CheckFailed unless ``result`` is a tensor of ``shape``; ``hint`` says what usually goes wrong."""
+def yes_or_no(answer: Any, hint: str = "") -> bool:
+    """``answer`` as a bool, be it Python's, NumPy's or a tensor's single number; CheckFailed where it is none."""
+    shape = tuple(getattr(answer, "shape", ()))
+    is_one = isinstance(answer, bool) or (hasattr(answer, "shape") and math.prod(shape) == 1)
+    got = type(answer).__name__ + (f" of shape {shape}" if shape else "")
+    expect(is_one, f"expected True or False, got {got}. {hint}".strip())
+    return bool(answer)
+
+
+def expect_shape(
+    result: Any, shape: tuple[int, ...], hint: str = "", mistakes: dict[tuple[int, ...], str] | None = None
+) -> None:
+    """Raise CheckFailed unless ``result`` is a tensor of ``shape``.
+
+    ``mistakes`` has hints for certain wrong shapes; ``hint`` says what usually goes wrong with any other.
+    """
     expect(isinstance(result, torch.Tensor), f"expected a tensor, got {type(result).__name__}")
-    expect(tuple(result.shape) == shape, f"expected shape {shape}, got {tuple(result.shape)}. {hint}".strip())
+    got = tuple(result.shape)
+    expect(got == shape, f"expected shape {shape}, got {got}. {(mistakes or {}).get(got, hint)}".strip())
 
 
 def close(result: Any, truth: torch.Tensor, tolerance: float = 1e-5) -> bool:
@@ -50,6 +71,21 @@ def close(result: Any, truth: torch.Tensor, tolerance: float = 1e-5) -> bool:
     if not isinstance(result, torch.Tensor) or result.shape != truth.shape:
         return False
     return torch.allclose(result.to(truth.dtype), truth, rtol=tolerance, atol=tolerance)
+
+
+def rule_out(result: Any, mistakes: dict[str, torch.Tensor], tolerance: float = 1e-5) -> None:
+    """Raise CheckFailed with the hint of the first of ``mistakes`` that gives this very ``result``."""
+    for hint, wrong in mistakes.items():
+        expect(not close(result, wrong, tolerance), hint)
+
+
+def compare(
+    result: Any, truth: torch.Tensor, mistakes: dict[str, torch.Tensor], otherwise: str, tolerance: float = 1e-5
+) -> None:
+    """Raise CheckFailed unless ``result`` is ``truth``: with a mistake's hint, or ``otherwise`` where none gives it."""
+    if not close(result, truth, tolerance):
+        rule_out(result, mistakes, tolerance)
+        raise CheckFailed(otherwise)
 
 
 _EXERCISES: dict[str, tuple[Callable[[Callable], None], Callable]] = {}

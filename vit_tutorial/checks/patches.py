@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from vit_tutorial.checks.engine import call, checks, close, expect, expect_shape
+from vit_tutorial.checks.engine import CheckFailed, call, checks, close, compare, expect, expect_shape
 from vit_tutorial.config import check_tiles
 from vit_tutorial.patches import patchify, unpatchify
 
@@ -44,17 +44,32 @@ def check_num_patches(fn):
     count = call(fn, (32, 64), (8, 8))
     expect(count not in (16, 64), f"a 32×64 image has 4·8 = 32 patches of 8×8, got {count}: one side was squared")
     expect(count == 32, f"a 32×64 image has 4·8 = 32 patches of 8×8, got {count}")
-    count = call(fn, (32, 64), (4, 16))
-    expect(count == 32, f"a 32×64 image has 8·4 = 32 patches of 4×16, got {count}: height goes with height")
+    count = call(fn, (8, 12), (4, 6))
+    expect(count == 4, f"an 8×12 image has 2·2 = 4 patches of 4×6, got {count}: height goes with height")
+    _check_refusal(fn, (30, 32))
+    _check_refusal(fn, (32, 30))
+    expect(not isinstance(count, float), f"got {count}: a number of patches is an int. / gives a float, // does not")
+
+
+def _check_refusal(fn, img_size):
+    """No tiling by patches of 4×4, though the areas divide: 960 / 16 = 60."""
+    height, width = img_size
+    sizes = f"4×4 patches do not tile a {height}×{width} image"
     try:
-        count = fn((30, 32), (4, 4))
-    except ValueError:
+        count = fn(img_size, (4, 4))
+    except ValueError as error:
+        values = all(value in str(error) for value in ("30", "4"))
+        expect(values, f"the ValueError says {str(error)!r}: state both values, here 30 and 4, so that one sees why")
         return
-    expect(
-        count != 60,
-        "4×4 patches do not tile a 30×32 image, but the areas divide, 960 / 16 = 60. Test each side, not the area",
-    )
-    expect(False, f"4×4 patches do not tile a 30×32 image: // rounded to {count} in silence. Raise a ValueError")
+    except NotImplementedError:
+        raise
+    except Exception as error:
+        raise CheckFailed(f"{sizes}. A ValueError is wanted, {type(error).__name__} was raised") from error
+    number = isinstance(count, int | float)
+    expect(number, f"{sizes}, and {count!r} was returned. Raise a ValueError, which nobody can overlook")
+    expect(count != 60, f"{sizes}, but the areas divide, 960 / 16 = 60. Test each side, with %, before you divide")
+    expect(count < 60, f"{sizes}: rounded up to {count}, they reach beyond the border. Raise a ValueError")
+    expect(False, f"{sizes}: // rounded to {count} in silence. Raise a ValueError")
 
 
 @checks(patchify)
@@ -67,17 +82,17 @@ def check_patchify(fn):
     expect_shape(result, (BATCH, n, length), f"{n} patches of {CHANNELS}·{PATCH[0]}·{PATCH[1]} numbers were wanted")
     cut = _cut(images)
     mistakes = {
-        "the shape is right, the content is scrambled: reshape alone cuts the flat memory into pieces. Split both sides "
-        "first, then permute": images.reshape(BATCH, n, length),
+        "the shape is right, the content is scrambled: reshape alone cuts the flat memory into pieces. Split both "
+        "sides first, then permute": images.reshape(BATCH, n, length),
         "the patches are right, but flattened as (ph pw c). A Conv2d kernel is stored as (c ph pw)": cut.permute(
             0, 1, 2, 4, 5, 3
         ),
         "the patches come column by column. Go through the grid row by row, as one reads": cut.transpose(1, 2),
         "each patch is transposed: inside a patch, rows come first, (c ph pw)": cut.transpose(4, 5),
     }
-    for hint, wrong in mistakes.items():
-        expect(not close(result, wrong.reshape(BATCH, n, length)), hint)
-    expect(close(result, cut.reshape(BATCH, n, length)), "the numbers differ from slicing the patches out one by one")
+    mistakes = {hint: wrong.reshape(BATCH, n, length) for hint, wrong in mistakes.items()}
+    truth = cut.reshape(BATCH, n, length)
+    compare(result, truth, mistakes, "the numbers differ from slicing the patches out one by one")
 
 
 @checks(unpatchify)
@@ -94,9 +109,15 @@ def check_unpatchify(fn):
         "the patches were placed column by column; they come row by row": columns_first.permute(0, 3, 2, 4, 1, 5),
         "the patches were read as (ph pw c); they are flattened as (c ph pw)": channels_last.permute(0, 5, 1, 3, 2, 4),
     }
-    for hint, wrong in mistakes.items():
-        expect(not close(result, wrong.reshape(images.shape)), hint)
-    expect(close(result, images), "unpatchify(patchify(images)) is not images: which axis went where?")
+    mistakes = {hint: wrong.reshape(images.shape) for hint, wrong in mistakes.items()}
+    compare(result, images, mistakes, "unpatchify(patchify(images)) is not images: which axis went where?")
+    try:
+        grey = call(fn, patches[:, :, : PATCH[0] * PATCH[1]], PATCH, GRID)
+    except CheckFailed as failure:
+        raise CheckFailed(
+            f"right for {CHANNELS} channels, wrong for 1: c follows from the length ({failure})"
+        ) from None
+    expect(close(grey, images[:, :1]), f"right for {CHANNELS} channels, wrong for 1: c follows from the patch's length")
 
 
 def kernel_to_matrix(weight: Float[Tensor, "d c ph pw"]) -> Float[Tensor, "d cphpw"]:

@@ -1,0 +1,175 @@
+"""The two steps behind `make book` and `make test`: run the notebooks, then render what they gave.
+
+    python book/build.py execute     nbmake over every notebook that has to run, two at a time
+    python book/build.py html        Jupyter Book from those results, warnings as errors
+
+A notebook is executed once: what nbmake ran is what the book renders. It runs again when its code has changed, or
+anything in vit_tutorial/. Prose and alt texts may change at no cost.
+"""
+
+import argparse
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import nbformat
+from jupyter_cache import get_cache
+from jupyter_cache.base import CacheBundleIn
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "_build"
+EXECUTED = BUILD / "executed"  # those that passed, with a file beside each that says for which code
+CACHE = BUILD / ".jupyter_cache"  # what Jupyter Book reads; made anew from EXECUTED each time
+TIMES = BUILD / "notebook_times.json"
+SLOW, TOO_SLOW = 90, 180  # seconds of one notebook
+WORKERS = 2  # notebooks at a time, one thread each; more would blur the times that chapters measure
+
+
+def package_key() -> str:
+    """A hash of all that vit_tutorial/ holds, bytecode aside."""
+    digest = hashlib.sha256()
+    for path in sorted((ROOT / "vit_tutorial").rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            digest.update(f"{path.relative_to(ROOT).as_posix()}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def notebook_key(notebook: nbformat.NotebookNode, package: str) -> str:
+    """A hash of what decides a notebook's outputs: the package and the code, not the prose and not the alt texts."""
+    cells = [
+        [cell.source, {key: value for key, value in cell.metadata.items() if key != "mystnb"}]
+        for cell in code_cells(notebook)
+    ]
+    return hashlib.sha256(json.dumps([package, cells], sort_keys=True).encode()).hexdigest()
+
+
+def notebooks() -> dict[Path, nbformat.NotebookNode]:
+    return {path: nbformat.read(path, as_version=4) for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
+
+
+def results(path: Path) -> tuple[Path, Path]:
+    """Where the executed notebook stands, and the file with its key."""
+    return EXECUTED / path.name, EXECUTED / f"{path.stem}.key"
+
+
+def has_to_run(path: Path, key: str) -> bool:
+    executed, key_file = results(path)
+    return not executed.exists() or not key_file.exists() or key_file.read_text() != key
+
+
+def tidy_streams(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
+    """Printed text in one piece, and of a progress bar only its last state, as a terminal would leave it."""
+    tidy = []
+    for output in outputs:
+        if tidy and output.output_type == "stream" == tidy[-1].output_type and output.name == tidy[-1].name:
+            tidy[-1].text += output.text
+        else:
+            tidy.append(output)
+    for output in tidy:
+        if output.output_type == "stream":
+            output.text = re.sub(r"[^\n]*\r(?!\n)", "", output.text)
+    return tidy
+
+
+def run(notebook: nbformat.NotebookNode, path: Path) -> float | None:
+    """Run nbmake over the notebook in ``path``, which gets its outputs: the seconds, or None when it failed."""
+    nbformat.write(notebook, path)
+    command = ["-m", "pytest", path, "--nbmake", "--overwrite", "--nbmake-timeout=300", "--quiet", "--no-header"]
+    command += ["-c", ROOT / "pyproject.toml", "-p", "no:cacheprovider", "--color=yes"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment.pop("MPLBACKEND", None)  # the kernel's own draws into the notebook
+    start = time.monotonic()
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True)
+    seconds = round(time.monotonic() - start, 1)
+    if done.returncode:
+        print(f"  {path.stem:20} FAILED\n{done.stdout}{done.stderr}", flush=True)
+        return None
+    print(f"  {path.stem:20} {seconds:6.1f} s" + f"   WARNING: over {SLOW} s" * (seconds > SLOW), flush=True)
+    return seconds
+
+
+def execute() -> None:
+    """Run what has to run, keep what passed, and lay it where Jupyter Book looks; exit with 1 where one failed."""
+    package, sources = package_key(), notebooks()
+    keys = {path: notebook_key(notebook, package) for path, notebook in sources.items()}
+    stale = [path for path in sources if has_to_run(path, keys[path])]
+    print(f"{len(sources)} notebooks, {len(stale)} to execute", flush=True)
+    EXECUTED.mkdir(parents=True, exist_ok=True)
+    times = json.loads(TIMES.read_text()) if TIMES.exists() else {}
+
+    def run_and_keep(path: Path) -> bool:
+        executed, key_file = results(path)
+        key_file.unlink(missing_ok=True)
+        with tempfile.TemporaryDirectory() as folder:  # nbmake passes over every path with _build in it
+            seconds = run(sources[path], Path(folder) / path.name)
+            if seconds is None:
+                return False
+            shutil.copy(Path(folder) / path.name, executed)
+        key_file.write_text(keys[path])
+        times[path.stem] = seconds
+        return True
+
+    # The longest first, so that none is left alone at the end; where nothing is known, later chapters take longer.
+    stale.sort(key=lambda path: (times.get(path.stem, math.inf), path.stem), reverse=True)
+    with ThreadPoolExecutor(WORKERS) as pool:
+        passed = dict(zip(stale, pool.map(run_and_keep, stale), strict=True))
+    times = {path.stem: times[path.stem] for path in sources if path.stem in times}
+    TIMES.write_text(json.dumps(times, indent=1) + "\n")
+    fill_cache(sources, keys)
+
+    if failed := [path.name for path in passed if not passed[path]]:
+        sys.exit(f"failed: {', '.join(failed)}. The cell and its error stand above.")
+    if slow := [path.name for path in passed if times[path.stem] > TOO_SLOW]:
+        limits = f"over {TOO_SLOW} s, where {SLOW} s is the limit to aim at"
+        sys.exit(
+            f"too slow for a reader: {', '.join(slow)} took {limits}. The outputs are kept: the next call goes on."
+        )
+
+
+def fill_cache(sources: dict[Path, nbformat.NotebookNode], keys: dict[Path, str]) -> None:
+    """Lay each source notebook with its executed twin's outputs into Jupyter Book's cache."""
+    shutil.rmtree(CACHE, ignore_errors=True)
+    cache = get_cache(CACHE)
+    for path, notebook in sources.items():
+        if has_to_run(path, keys[path]):
+            continue
+        executed = nbformat.read(results(path)[0], as_version=4)
+        for cell, done in zip(code_cells(notebook), code_cells(executed), strict=True):
+            cell.outputs = tidy_streams(done.outputs)
+            cell.execution_count = done.execution_count
+        cache.cache_notebook_bundle(CacheBundleIn(notebook, str(path)), check_validity=False, overwrite=True)
+
+
+def html() -> None:
+    """Build the pages from an empty folder: Sphinx's own memory knows nothing of outputs or of the package."""
+    package, sources = package_key(), notebooks()
+    if stale := [path.name for path in sources if has_to_run(path, notebook_key(sources[path], package))]:
+        sys.exit(f"not executed yet: {', '.join(stale)}. Run `python book/build.py execute` first.")
+    for folder in ("html", ".doctrees", "jupyter_execute"):
+        shutil.rmtree(BUILD / folder, ignore_errors=True)
+    cached = len(get_cache(CACHE).list_cache_records())
+    command = [Path(sys.executable).with_name("jupyter-book"), "build", ".", "-W", "--keep-going", "--quiet"]
+    if subprocess.run(command, cwd=ROOT, check=False).returncode:
+        sys.exit("the book was not built: each warning above counts as an error.")
+    if len(get_cache(CACHE).list_cache_records()) != cached:
+        sys.exit("Jupyter Book executed a notebook itself instead of taking what nbmake ran.")
+    print(f"\nThe book is built. Open\n  {(BUILD / 'html' / 'index.html').as_uri()}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("step", choices=["execute", "html"])
+    {"execute": execute, "html": html}[parser.parse_args().step]()

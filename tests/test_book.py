@@ -1,0 +1,173 @@
+"""The built pages: complete, with the outputs that nbmake got, readable without eyes and without a network."""
+
+import re
+import sys
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import yaml
+from bs4 import BeautifulSoup
+from notebook_rules import NOTEBOOKS, ROOT, cells, read
+
+sys.path.insert(0, str(ROOT / "book"))
+import links
+
+HTML = ROOT / "_build" / "html"
+EXECUTED = ROOT / "_build" / "executed"
+CONTENTS = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+PAGES = [CONTENTS["root"], *(chapter["file"] for part in CONTENTS["parts"] for chapter in part["chapters"])]
+# What makes a browser fetch something. Links (a href) do not, until someone follows them.
+FETCHES = {
+    "script": "src",
+    "img": "src",
+    "link": "href",
+    "iframe": "src",
+    "source": "src",
+    "video": "src",
+    "embed": "src",
+}
+
+
+def page(name: str) -> BeautifulSoup:
+    path = HTML / f"{name}.html"
+    if not path.exists():
+        pytest.fail(f"{path.relative_to(ROOT)} is missing: run `make book` first")
+    return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+
+
+def problems(soup: BeautifulSoup, folder: Path) -> list[str]:
+    """Everything that is wrong with a page that stands in ``folder``, one line each."""
+    found = []
+    for tag, attribute in FETCHES.items():
+        for element in soup.find_all(tag, attrs={attribute: True}):
+            found += _fetch_problems(tag, element[attribute], folder)
+    for element in soup.find_all("script"):
+        if re.search(r"https?://[^\s\"']+\.js\b", element.string or ""):
+            found.append(f"an inline script names a script elsewhere: {element.string[:80]}")
+    for element in soup.select("a[href]"):
+        target = urlsplit(element["href"])
+        if not target.scheme and target.path and not (folder / unquote(target.path)).exists():
+            found.append(f"a link leads nowhere: {element['href']}")
+    for selector in (".problematic", ".system-message", "div.output.traceback", "div.output.stderr"):
+        found += [f"{selector}: {element.get_text()[:80].strip()}" for element in soup.select(selector)]
+    for element in soup.select("div.cell_output"):
+        if "Traceback (most recent call last)" in element.get_text():
+            found.append("a cell's output is a traceback")
+    for image in soup.select("article img"):
+        alt = image.get("alt", "").strip()
+        if len(alt) < 10 or " " not in alt or re.search(r"\.(png|svg|jpe?g)\b", alt):
+            found.append(f"an image without a real alt text: {alt!r}")
+    article = soup.select_one("article")
+    for element in article.select("pre, code, script, .math") if article else []:
+        element.extract()
+    if article and re.search(r"\$\$|```|\{[a-z:]+\}`", article.get_text()):
+        found.append("Markdown or maths that was not rendered")
+    return found
+
+
+def _fetch_problems(tag: str, address: str, folder: Path) -> list[str]:
+    target = urlsplit(address)
+    if target.scheme == "data":
+        return []
+    if target.netloc:
+        return [f"<{tag}> asks another host: {address}"]
+    return [] if (folder / unquote(target.path)).exists() else [f"<{tag}> names a missing file: {address}"]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page_is_sound(name):
+    assert problems(page(name), (HTML / name).parent) == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_maths_is_set_by_the_local_mathjax(name):
+    soup = page(name)
+    if soup.select(".math"):
+        scripts = [script["src"] for script in soup.select("script[src]")]
+        assert any("_static/mathjax/" in script for script in scripts)
+
+
+def test_the_front_page_leads_to_the_book():
+    if not (HTML / "index.html").exists():
+        pytest.fail("_build/html/index.html is missing: run `make book` first")
+    assert f"{CONTENTS['root']}.html" in (HTML / "index.html").read_text(encoding="utf-8")
+
+
+def test_the_intro_links_to_every_chapter():
+    hrefs = {link["href"].split("#")[0] for link in page("book/intro").select("article a[href]")}
+    assert {f"../notebooks/{path.stem}.html" for path in NOTEBOOKS} <= hrefs
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_chapter_shows_what_nbmake_got(path):
+    soup = page(f"notebooks/{path.stem}")
+    executed = read(EXECUTED / path.name)
+    assert [cell.source for cell in cells(executed, "code")] == [cell.source for cell in cells(read(path), "code")]
+    assert len(soup.select("article div.cell")) == len(cells(executed, "code"))
+
+    outputs = [output for cell in cells(executed, "code") for output in cell.outputs]
+    text = soup.select_one("article").get_text()
+    printed = [
+        output.text.rstrip().split("\n")[-1].split("\r")[-1] for output in outputs if output.output_type == "stream"
+    ]
+    assert len(printed) >= 5
+    assert [line for line in printed if line not in text] == []
+    drawn = [output for output in outputs if {"image/png", "image/svg+xml"} & set(output.get("data", {}))]
+    assert len(soup.select("article div.cell_output img")) == len(drawn) >= 3
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_figures_bear_the_alt_text_of_their_cells(path):
+    figures = page(f"notebooks/{path.stem}").select("article div.cell_output img")
+    alts = {cell.metadata["mystnb"]["image"]["alt"] for cell in cells(read(path), "code") if "mystnb" in cell.metadata}
+    assert {figure["alt"] for figure in figures} == alts
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_colab_opens_this_notebook(path):
+    slug, branch = links.address(ROOT)
+    opens = f"https://colab.research.google.com/github/{slug}/blob/{branch}/notebooks/{path.name}"
+    soup = page(f"notebooks/{path.stem}")
+    button = [link["href"] for link in soup.select(".dropdown-launch-buttons a[href*='colab']")]
+    badge = [link["href"] for link in soup.select("article a[href*='colab.research.google.com']")]
+    assert button == badge == [opens]
+
+
+# Pages with one fault each -----------------------------------------------------------------------------------------
+
+SOUND = """<html><body><script src="a.js"></script><article><p>Text, <code>$$</code>, <a href="a.js">here</a>,
+<a href="https://elsewhere.org">there</a>.</p>
+<div class="cell_output"><img src="a.png" alt="A line that rises from left to right."></div></article></body></html>"""
+FAULTS = {
+    '<script src="https://cdn.example.org/x.js"></script>': "asks another host",
+    '<img src="//example.org/x.png" alt="A line that rises.">': "asks another host",
+    '<link rel="stylesheet" href="b.css">': "missing file",
+    '<script>const X = "https://unpkg.com/thebe/lib/index.js"</script>': "script elsewhere",
+    '<a href="gone.html">x</a>': "leads nowhere",
+    '<span class="problematic">`x`</span>': "problematic",
+    '<div class="output traceback">ValueError</div>': "traceback",
+    '<div class="output stderr">UserWarning</div>': "stderr",
+    '<div class="cell_output">Traceback (most recent call last)</div>': "traceback",
+    '<img src="a.png" alt="../_images/0a1b2c3d.png">': "real alt text",
+    '<img src="a.png">': "real alt text",
+    "<p>$$ x^2 $$</p>": "not rendered",
+    "<p>{cite}`someone`</p>": "not rendered",
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("a.js", "a.png"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def test_a_sound_page_has_no_problems(folder):
+    assert problems(BeautifulSoup(SOUND, "html.parser"), folder) == []
+
+
+@pytest.mark.parametrize(("fault", "message"), FAULTS.items())
+def test_a_fault_is_found(fault, message, folder):
+    soup = BeautifulSoup(SOUND.replace("</article>", f"{fault}</article>"), "html.parser")
+    assert message in "\n".join(problems(soup, folder))

@@ -1,0 +1,92 @@
+"""The drawing of the model: well formed, safe to put on a page many times over, and readable on a phone."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from vit_tutorial import plots
+from vit_tutorial.diagram import BLUE, GREEN, ORANGE, PARTS, PINK, SKY, model_diagram
+
+SVG = "{http://www.w3.org/2000/svg}"
+ALL = [None, *PARTS]
+
+
+def parse(part):
+    return ElementTree.fromstring(model_diagram(part).svg)
+
+
+@pytest.mark.parametrize("part", ALL)
+def test_is_an_image_with_a_name_and_a_description(part):
+    root = parse(part)
+    assert root.tag == f"{SVG}svg" and root.get("role") == "img"
+    assert [child.tag for child in root[:2]] == [f"{SVG}title", f"{SVG}desc"]
+    assert part is None or part in root[0].text
+    assert "flower" in root[1].text
+
+
+@pytest.mark.parametrize("part", ALL)
+def test_nothing_leaks_from_one_diagram_into_another_on_the_same_page(part):
+    svg = model_diagram(part).svg
+    names = [name for element in parse(part).iter() for name in element.attrib]
+    assert not {"id", "class", "href"} & set(names)
+    assert not re.search(r"<(style|script|image|foreignObject|use)|url\(|@import", svg)
+    assert svg.count("http") == 1  # the namespace
+
+
+@pytest.mark.parametrize("part", ALL)
+def test_letters_are_large_enough_on_a_phone(part):
+    root = parse(part)
+    width = float(root.get("viewBox").split()[2])
+    sizes = [float(element.get("font-size")) for element in root.iter() if element.get("font-size")]
+    assert sizes and min(sizes) * 350 / width >= 10  # CSS pixels, at 350 of them across
+    assert root.get("width") == root.get("viewBox").split()[2]
+
+
+@pytest.mark.parametrize("part", ALL)
+def test_everything_lies_inside_the_picture(part):
+    root = parse(part)
+    _, _, width, height = map(float, root.get("viewBox").split())
+    for rect in root.iter(f"{SVG}rect"):
+        x, y, w, h = (float(rect.get(name)) for name in ("x", "y", "width", "height"))
+        assert x >= 0 and y >= 0 and x + w <= width and y + h <= height
+
+
+def test_each_part_is_highlighted_and_the_others_are_not():
+    outlined = {}
+    for part in PARTS:
+        strong = [rect for rect in parse(part).iter(f"{SVG}rect") if rect.get("fill") == "#EAF3FA"]
+        assert len(strong) == 1 and strong[0].get("stroke") == BLUE
+        outlined[part] = strong[0].get("x"), strong[0].get("y")
+    assert len(set(outlined.values())) == len(PARTS)
+    assert not any(rect.get("fill") == "#EAF3FA" for rect in parse(None).iter(f"{SVG}rect"))
+    assert len({model_diagram(part).svg for part in ALL}) == len(ALL)
+
+
+def test_a_quiet_part_is_grey():
+    """With the patches highlighted, everything below their panel is grey."""
+    for rect in parse("patches").iter(f"{SVG}rect"):
+        if float(rect.get("y")) > 190:
+            colour = rect.get("fill")
+            assert colour == "none" or colour[1:3] == colour[3:5] == colour[5:7], colour
+
+
+def test_colours_are_those_of_the_figures():
+    assert {BLUE, ORANGE, GREEN, PINK, SKY} <= set(plots.PALETTE)
+
+
+def test_notebooks_show_it():
+    diagram = model_diagram("encoder")
+    assert diagram._repr_svg_() == diagram.svg
+
+
+def test_unknown_part():
+    with pytest.raises(ValueError, match=r"patches, positions, attention, encoder, model or None; got 'decoder'"):
+        model_diagram("decoder")
+
+
+def test_the_committed_copy_is_current():
+    """Otherwise run: python -m vit_tutorial.diagram > book/_static/model.svg"""
+    committed = Path(__file__).parent.parent / "book/_static/model.svg"
+    assert committed.read_text(encoding="utf-8") == model_diagram().svg

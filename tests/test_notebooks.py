@@ -1,0 +1,106 @@
+"""Every exercise in the notebooks has a stub that can be left as it is, and a solution that its check accepts."""
+
+import ast
+import inspect
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from notebook_rules import NOTEBOOKS, exercise_calls, imports, paired, read, tree
+
+from vit_tutorial.checks import CheckFailed, exercise
+from vit_tutorial.checks.engine import _EXERCISES
+
+SOLUTION = "<details><summary>Solution</summary>\n\n```python\n{code}\n```\n\n</details>"
+
+
+def run_solution(notebook: nbformat.NotebookNode, name: str):
+    """The function that the notebook's solution of exercise ``name`` defines, after its check accepted it."""
+    function, _, solution = paired(notebook)[name]
+    namespace: dict = {}
+    exec(imports(notebook), namespace)
+    exec(solution, namespace)
+    assert exercise(name, namespace[function]) is namespace[function]
+    return namespace[function]
+
+
+ALL = [
+    pytest.param(path, name, id=f"{path.stem}-{name}")
+    for path in NOTEBOOKS
+    for _, name, _ in exercise_calls(read(path))
+]
+
+
+@pytest.mark.parametrize(("path", "name"), ALL)
+def test_solution_passes_its_check(path, name):
+    run_solution(read(path), name)
+
+
+@pytest.mark.parametrize(("path", "name"), ALL)
+def test_stub_says_it_was_not_attempted_and_has_the_solution_s_arguments(path, name, capsys):
+    notebook = read(path)
+    function, stub, _ = paired(notebook)[name]
+    definitions = [node for node in tree(stub).body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    namespace: dict = {}
+    exec(imports(notebook), namespace)
+    exec("\n".join(ast.unparse(node) for node in definitions), namespace)
+    reference = _EXERCISES[name][1]
+    capsys.readouterr()
+    assert exercise(name, namespace[function]) is reference
+    assert "not attempted yet" in capsys.readouterr().out
+    assert "# your code here" in stub
+    answer = run_solution(notebook, name)
+    assert list(inspect.signature(answer).parameters) == list(inspect.signature(namespace[function]).parameters)
+
+
+def test_every_exercise_stands_in_exactly_one_notebook():
+    names = [name for path in NOTEBOOKS for name in paired(read(path))]
+    # A test may have registered an exercise of its own.
+    registered = [name for name, (check, _) in _EXERCISES.items() if check.__module__.startswith("vit_tutorial.")]
+    assert sorted(names) == sorted(registered)
+    assert len(names) >= 18
+
+
+def chapter(stub: str, *answers: str) -> nbformat.NotebookNode:
+    return new_notebook(
+        cells=[
+            new_code_cell("import torch\nif False:\n    %pip install nothing"),
+            new_code_cell(stub),
+            *(new_markdown_cell(SOLUTION.format(code=code)) for code in answers),
+        ]
+    )
+
+
+STUB = """def num_patches(img_size, patch_size):
+    raise NotImplementedError
+
+
+num_patches = exercise("num_patches", num_patches)"""
+WRONG = "def num_patches(img_size, patch_size):\n    return img_size[0] // patch_size[0] + img_size[1] // patch_size[1]"
+
+
+def test_a_wrong_solution_is_found():
+    with pytest.raises(CheckFailed, match="rows times columns"):
+        run_solution(chapter(STUB, WRONG), "num_patches")
+
+
+def test_an_unattempted_solution_is_found():
+    with pytest.raises(AssertionError):
+        run_solution(chapter(STUB, STUB.split("\n\n\n")[0]), "num_patches")
+
+
+def test_a_solution_that_leans_on_the_chapter_is_found():
+    leaning = "def num_patches(img_size, patch_size):\n    return rows(img_size)"
+    with pytest.raises(CheckFailed, match="NameError"):
+        run_solution(chapter(STUB, leaning), "num_patches")
+
+
+@pytest.mark.parametrize("answers", [(), (WRONG, WRONG)])
+def test_a_missing_or_doubled_solution_is_found(answers):
+    with pytest.raises(ValueError, match="num_patches"):
+        paired(chapter(STUB, *answers))
+
+
+def test_a_solution_without_an_exercise_is_found():
+    with pytest.raises(ValueError, match="1 solutions for 0 exercises"):
+        paired(chapter("1 + 1", WRONG))

@@ -1,0 +1,261 @@
+"""What is said in more than one place agrees: addresses, requirements, chapters; and notebooks keep to their rules."""
+
+import copy
+import re
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from notebook_rules import NOTEBOOKS, ROOT, problems, read
+
+sys.path.insert(0, str(ROOT / "book"))
+import links
+
+SLUG, BRANCH = links.address(ROOT)
+CHAPTERS = ["01_patches", "02_positions", "03_attention", "04_encoder", "05_model"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+INSTALL = f"vit-tutorial @ git+https://github.com/{SLUG}"
+
+
+def badge(name: str) -> str:
+    return f"https://colab.research.google.com/github/{SLUG}/blob/{BRANCH}/notebooks/{name}"
+
+
+# Notebooks ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_keeps_to_the_rules(path):
+    assert problems(read(path), path.name, badge(path.name), INSTALL) == []
+
+
+def good_notebook() -> nbformat.NotebookNode:
+    alt = {"mystnb": {"image": {"alt": "A line that rises from left to right, as it should."}}}
+    figure = "import matplotlib.pyplot as plt\n\nplt.plot([1, 2])\nplt.show()"
+    title = f"# 1 · A title\n\n[![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)]({badge('01_x.ipynb')})"
+    notebook = new_notebook(
+        cells=[
+            new_markdown_cell(title),
+            new_code_cell(f'import importlib.util\n\nif False:\n    %pip install "{INSTALL}"'),
+            new_code_cell("def show(x):\n    plots.heatmap(x)\n    plt.show()"),
+            new_code_cell(figure, metadata=alt),
+            new_markdown_cell(
+                "### Exercise 1: count\n\nThe set `{a}` and $x^{n}$.\n\n$$\nx_{1}\n$$\n\n```python\n# a comment\n```"
+            ),
+        ]
+    )
+    notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    return notebook
+
+
+def found_in(notebook: nbformat.NotebookNode) -> str:
+    return "\n".join(problems(notebook, "01_x.ipynb", badge("01_x.ipynb"), INSTALL))
+
+
+def test_a_good_notebook_has_no_problems():
+    assert found_in(good_notebook()) == ""
+
+
+def _set(cell: int, **changes):
+    return lambda notebook: notebook.cells[cell].update(changes)
+
+
+def _source(cell: int, old: str, new: str):
+    def change(notebook):
+        assert old in notebook.cells[cell].source
+        notebook.cells[cell].source = notebook.cells[cell].source.replace(old, new)
+
+    return change
+
+
+def _add(cell: nbformat.NotebookNode):
+    return lambda notebook: notebook.cells.append(cell)
+
+
+def _alt(text: str):
+    return lambda notebook: notebook.cells[3].metadata.mystnb.image.update(alt=text)
+
+
+BROKEN = {
+    "outputs": (_set(3, outputs=[new_output("stream", text="1")]), "cell 3: has outputs"),
+    "execution count": (_set(3, execution_count=1), "cell 3: has outputs or an execution count"),
+    "no alt": (_set(3, metadata={}), "cell 3: draws, but has no alt text"),
+    "no alt in a loop": (_add(new_code_cell("for i in range(2):\n    plots.bars(i)")), "cell 5: draws"),
+    "no alt through a function": (_add(new_code_cell("show(3)")), "cell 5: draws"),
+    "no alt on the diagram": (_add(new_code_cell('model_diagram("patches")')), "cell 5: draws"),
+    "a path as alt": (_alt("../_build/jupyter_execute/0123456789abcdef.png"), "alt text is no sentence"),
+    "empty alt": (_alt(""), "alt text is no sentence"),
+    "double quotes in alt": (_alt('A line that is called "the line", from left to right.'), "alt text is no sentence"),
+    "another chapter's badge": (_source(0, "01_x.ipynb", "02_y.ipynb"), "no Colab badge of its own"),
+    "a fork's badge": (_source(0, f"github/{SLUG}", "github/someone/else"), "no Colab badge of its own"),
+    "no badge": (_set(0, source="# 1 · A title"), "no Colab badge of its own"),
+    "no title": (_source(0, "# 1 · A title", "A title"), "cell 0 is no title"),
+    "a second title": (_add(new_markdown_cell("# 2 · Again")), "not exactly one title"),
+    "other set-up": (_source(1, SLUG, "someone/else"), "does not install"),
+    "exercise numbers": (_source(4, "Exercise 1", "Exercise 2"), "numbered [2]"),
+    "directive": (_add(new_markdown_cell("```{note}\nText\n```")), "MyST directive"),
+    "colon directive": (_add(new_markdown_cell(":::{note}\nText\n:::")), "MyST directive"),
+    "role": (_add(new_markdown_cell("See {cite}`someone2021`.")), "MyST role"),
+    "label": (_add(new_markdown_cell("(my-label)=\n## Heading")), "MyST label"),
+    "image tag": (_add(new_markdown_cell('<img src="x.png">')), "raw HTML"),
+    "CDN": (_add(new_markdown_cell("[x](https://cdn.jsdelivr.net/npm/x)")), "a CDN's address"),
+    "inline display maths": (_add(new_markdown_cell("$$x^2$$")), "line of its own"),
+    "open display maths": (_add(new_markdown_cell("$$\nx^2")), "not closed"),
+    "same id twice": (lambda notebook: notebook.cells[1].update(id=notebook.cells[2].id), "not unique"),
+    "kernel": (lambda notebook: notebook.metadata.kernelspec.update(name="my-env"), "kernel is not python3"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_notebook_is_found(change, message):
+    notebook = copy.deepcopy(good_notebook())
+    change(notebook)
+    assert message in found_in(notebook)
+
+
+# The repository's address ---------------------------------------------------------------------------------------
+
+
+def test_every_address_is_the_one_of_the_config():
+    assert links.outdated(ROOT) == {}
+    assert links.own_slugs([path.read_text(encoding="utf-8") for path in links.files(ROOT)]) == {SLUG}
+
+
+@pytest.fixture
+def checkout(tmp_path) -> Path:
+    """A copy of the files that hold the address, with a few lines that look alike and are not ours."""
+    for path in [ROOT / "_config.yml", *links.files(ROOT)]:
+        target = tmp_path / path.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+    with (tmp_path / "README.md").open("a", encoding="utf-8") as readme:
+        readme.write(
+            f"\ngit clone https://github.com/{SLUG}.git\nAt https://github.com/{SLUG}.\n"
+            f"https://github.com/{SLUG}-extras https://github.com/{SLUG}.github.io\n"
+            "https://github.com/huggingface/pytorch-image-models\n"
+            "https://colab.research.google.com/github/other/repo/blob/main/lesson.ipynb\n"
+        )
+    return tmp_path
+
+
+def move(checkout: Path, slug: str, branch: str) -> None:
+    """Name another address in the config, and carry it everywhere."""
+    config = checkout / "_config.yml"
+    text = re.sub(r"(\n  url: https://github\.com/)\S+", rf"\g<1>{slug}", config.read_text(encoding="utf-8"))
+    config.write_text(re.sub(r"(\n  branch: )\S+", rf"\g<1>{branch}", text), encoding="utf-8")
+    for path, text in links.outdated(checkout).items():
+        path.write_text(text, encoding="utf-8")
+
+
+def texts(checkout: Path) -> dict[str, str]:
+    return {path.name: path.read_text(encoding="utf-8") for path in links.files(checkout)}
+
+
+def test_another_address_reaches_every_place_and_nothing_else(checkout):
+    before = texts(checkout)
+    move(checkout, "new-owner/new.repo", "trunk")
+    after = texts(checkout)
+    assert links.outdated(checkout) == {}
+    for name, text in after.items():
+        kept = text.replace(f"{SLUG}-extras", "").replace(f"{SLUG}.github.io", "")
+        assert f"github.com/{SLUG}" not in kept, name
+        assert f"google.com/github/{SLUG}" not in kept, name
+        ours = len(re.findall(rf"(?:github\.com|google\.com/github)/{re.escape(SLUG)}", before[name]))
+        left = len(re.findall(rf"github\.com/{re.escape(SLUG)}", text))
+        assert text.count("new-owner/new.repo") == ours - left, name
+    for line in (
+        "new.repo.git\n",
+        "new.repo.\n",
+        f"{SLUG}-extras ",
+        f"{SLUG}.github.io\n",
+        "/other/repo/blob/main/lesson",
+    ):
+        assert line in after["README.md"]
+    for stem in CHAPTERS:
+        expected = f"github/new-owner/new.repo/blob/trunk/notebooks/{stem}.ipynb"
+        assert expected in after["README.md"]
+        assert expected in after[f"{stem}.ipynb"]
+        assert "git+https://github.com/new-owner/new.repo" in after[f"{stem}.ipynb"]
+
+    move(checkout, SLUG, BRANCH)
+    assert texts(checkout) == before
+
+
+def test_a_forgotten_address_is_found(checkout):
+    readme = checkout / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    readme.write_text(text.replace(badge("01_patches.ipynb"), badge("01_patches.ipynb").replace(SLUG, "old/name")))
+    assert list(links.outdated(checkout)) == [readme]
+
+
+# Chapters, requirements, licence ----------------------------------------------------------------------------------
+
+
+def test_chapters_are_the_same_in_the_folder_the_contents_and_the_readme():
+    contents = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    files = [chapter["file"] for part in contents["parts"] for chapter in part["chapters"]]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [path.stem for path in NOTEBOOKS] == CHAPTERS
+    assert [file for file in files if file.startswith("notebooks/")] == [f"notebooks/{stem}" for stem in CHAPTERS]
+    assert re.findall(r"^\| \[.*?\]\(notebooks/(\w+)\.ipynb\)", readme, re.MULTILINE) == CHAPTERS
+    for path in NOTEBOOKS:
+        title = read(path).cells[0].source.split("\n")[0].removeprefix("# ")
+        assert f"[{title}](notebooks/{path.name})" in readme
+        assert badge(path.name) in readme
+
+
+@pytest.mark.parametrize("stem", CHAPTERS)
+def test_a_chapter_has_its_module_its_checks_and_their_tests(stem):
+    name = stem[3:]
+    for file in (f"vit_tutorial/{name}.py", f"vit_tutorial/checks/{name}.py", f"tests/test_{name}.py"):
+        assert (ROOT / file).is_file(), file
+
+
+def names_and_bounds(requirements: list[str]) -> dict[str, str]:
+    matches = [re.match(r"([\w.-]+)(\[[^\]]*\])?(.*)", requirement) for requirement in requirements]
+    return {match[1].lower(): match[3].strip() for match in matches}
+
+
+def test_requirements_agree_with_pyproject():
+    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").split("\n")
+    lines = [line for line in lines if line and not line.startswith("#")]
+    extras = PYPROJECT["project"]["optional-dependencies"]
+    assert lines.pop() == "-e .[book,test]"
+    listed = names_and_bounds(lines)
+    assert {"torch", "torchvision", "matplotlib", "pillow", "jupyter-book", "nbmake"} <= set(listed)
+    assert (
+        listed.items()
+        <= names_and_bounds(PYPROJECT["project"]["dependencies"] + extras["book"] + extras["test"]).items()
+    )
+    assert listed["jupyter-book"].endswith("<2")
+
+
+def test_the_package_has_lower_bounds_only():
+    bounds = names_and_bounds(PYPROJECT["project"]["dependencies"])
+    assert all(re.fullmatch(r">=[\d.]+", bound) for bound in bounds.values()), bounds
+
+
+def test_pre_commit_formats_with_the_ruff_that_lint_runs():
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
+    rev = next(hook["rev"] for hook in hooks if hook["repo"].endswith("ruff-pre-commit"))
+    bound = names_and_bounds(PYPROJECT["project"]["optional-dependencies"]["test"])["ruff"]
+    assert bound.startswith(f">={'.'.join(rev.removeprefix('v').split('.')[:2])},")
+
+
+def test_the_readme_s_code_runs_and_prints_what_it_says(capsys):
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[1]
+    exec(code, {})
+    assert capsys.readouterr().out.strip() == re.search(r"# (.*)", code)[1]
+
+
+def test_citation_and_package_agree():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == PYPROJECT["project"]["version"]
+    assert citation["repository-code"] == PYPROJECT["project"]["urls"]["Repository"] == f"https://github.com/{SLUG}"
+    assert "MIT" in citation["license"]
+    assert "CC-BY-4.0" in citation["license"]

@@ -1,0 +1,83 @@
+"""What a function costs: seconds and peak memory, measured alike on CPU and GPU."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import median
+from time import perf_counter
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+
+def seconds(fn: Callable[[], object], min_run_time: float = 0.2, min_calls: int = 3) -> float:
+    """Median seconds of one call of ``fn``, after a first call that does not count.
+
+    Args:
+        fn: what to measure.
+        min_run_time: seconds to go on calling it.
+        min_calls: calls to make even when they take longer than that.
+    """
+    _finish(fn)
+    times: list[float] = []
+    stop = perf_counter() + min_run_time
+    while len(times) < min_calls or perf_counter() < stop:
+        start = perf_counter()
+        _finish(fn)
+        times.append(perf_counter() - start)
+    return median(times)
+
+
+def peak_memory(fn: Callable[[], object]) -> int:
+    """Most bytes of tensors that ``fn`` held at once, beyond what was there before the call.
+
+    ``fn`` runs twice, and the second call counts: the first may leave something behind that stays (a workspace on the
+    GPU, a gradient).
+
+    On a GPU the allocator keeps count. On CPU the profiler reports each tensor that is made or freed, and this adds
+    them up.
+    """
+    _finish(fn)
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        _finish(fn)
+        on_gpu = torch.cuda.max_memory_allocated() - before
+        if on_gpu:
+            return on_gpu
+    profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+    with _muted_stderr():
+        profiler.start()
+    try:
+        fn()
+    finally:
+        with _muted_stderr():
+            profiler.stop()
+    held = peak = 0
+    for event in sorted(profiler.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            peak = max(peak, held)
+    return peak
+
+
+def _finish(fn: Callable[[], object]) -> None:
+    """Call ``fn``, and wait for the GPU, which works on after the call has returned."""
+    fn()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+@contextmanager
+def _muted_stderr() -> Iterator[None]:
+    """Drop what C++ writes to file descriptor 2: the profiler announces itself there, even in a notebook."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
