@@ -1,0 +1,73 @@
+"""Small files in the layouts of the real data sets, for tests without data and network."""
+
+import hashlib
+import pickle
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torchvision
+from PIL import Image
+
+from vit_tutorial.sources import CIFAR_CLASSES
+
+SIZES = {"train": 30, "t10k": 12}  # images in the small MNIST
+
+
+def mnist_file(name: str) -> bytes:
+    """One of MNIST's four files, unpacked, with few images: number i is filled with i and labelled i mod 10."""
+    num = SIZES[name.split("-")[0]]
+    if "labels" in name:
+        return bytes([0, 0, 8, 1]) + num.to_bytes(4, "big") + bytes(i % 10 for i in range(num))
+    sizes = b"".join(size.to_bytes(4, "big") for size in (num, 28, 28))
+    return bytes([0, 0, 8, 3]) + sizes + b"".join(bytes([i]) * 28 * 28 for i in range(num))
+
+
+def write_mnist(raw: Path) -> None:
+    raw.mkdir(parents=True)
+    for part in ("train", "t10k"):
+        for kind in ("images-idx3", "labels-idx1"):
+            (raw / f"{part}-{kind}-ubyte").write_bytes(mnist_file(f"{part}-{kind}-ubyte"))
+
+
+def fake_mnist_download(url: str, download_root: str, filename: str, md5: str) -> None:
+    """In place of torchvision's function of the same arguments."""
+    name = filename.removesuffix(".gz")
+    Path(download_root, filename).write_bytes(b"packed")
+    Path(download_root, name).write_bytes(mnist_file(name))
+
+
+def write_cifar_batches(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchvision's CIFAR-10 with 10 images in each file, and torchvision told their checksums."""
+    official = torchvision.datasets.CIFAR10
+    folder = root / official.base_folder
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def write(file: str, content: dict) -> str:
+        (folder / file).write_bytes(pickle.dumps(content))
+        return hashlib.md5((folder / file).read_bytes()).hexdigest()
+
+    def batch(file: str) -> dict:
+        rng = np.random.default_rng(zlib.crc32(file.encode()))
+        return {"data": rng.integers(0, 256, (10, 3072), dtype=np.uint8), "labels": list(range(10))}
+
+    for kind in ("train_list", "test_list"):
+        sums = [[file, write(file, batch(file))] for file, _ in getattr(official, kind)]
+        monkeypatch.setattr(official, kind, sums)
+    file = official.meta["filename"]
+    meta = {**official.meta, "md5": write(file, {"label_names": list(CIFAR_CLASSES)})}
+    monkeypatch.setattr(official, "meta", meta)
+
+
+def write_image(path: Path, value: int | tuple[int, int, int], size: tuple[int, int] = (8, 6)) -> None:
+    """One colour all over; ``size`` is (width, height), as PIL has it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, (value,) * 3 if isinstance(value, int) else value).save(path)
+
+
+def write_tree(folder: Path, classes: tuple[str, ...], each: int, suffix: str = "png") -> None:
+    """``each`` images for each class; the pixels of an image tell its class and number: 20·class + number."""
+    for label, name in enumerate(classes):
+        for number in range(each):
+            write_image(folder / name / f"{number:03}.{suffix}", 20 * label + number)

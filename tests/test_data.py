@@ -1,0 +1,281 @@
+"""Data sets by name: what lies in the root is used, what is missing is fetched, what is damaged is named."""
+
+import socket
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+import torchvision
+from fake_data import fake_mnist_download, mnist_file, write_cifar_batches, write_mnist, write_tree
+from sklearn.datasets import load_digits
+
+from vit_tutorial import sources
+from vit_tutorial.data import data_root, load_dataset
+from vit_tutorial.shapes import draw_shapes
+from vit_tutorial.sources import CIFAR_CLASSES
+
+SPLITS = ("train", "val", "test")
+
+
+@pytest.fixture(autouse=True)
+def small_val(monkeypatch):
+    monkeypatch.setattr(sources, "VAL_IMAGES", 5)
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(socket, "create_connection", refuse)
+
+
+@pytest.fixture
+def root(tmp_path):
+    write_mnist(tmp_path / "MNIST/raw")
+    return tmp_path
+
+
+def test_mnist(root):
+    parts = {split: load_dataset("mnist", split, root=root) for split in SPLITS}
+    assert {split: len(part) for split, part in parts.items()} == {"train": 25, "val": 5, "test": 12}
+    for part in parts.values():
+        assert part.image_shape == (1, 28, 28)
+        assert part.variant == "MNIST"
+        assert part.classes == tuple("0123456789")
+        assert torch.equal(part.labels, part.images[:, 0, 3, 17].long() % 10)
+    assert parts["test"].images[:, 0, 0, 0].tolist() == list(range(12))
+    trained_on, validated_on = (set(parts[split].images[:, 0, 0, 0].tolist()) for split in ("train", "val"))
+    assert trained_on | validated_on == set(range(30))
+    assert not trained_on & validated_on
+
+
+def test_mnist_equals_torchvision(root):
+    theirs = torchvision.datasets.MNIST(root, train=False)
+    ours = load_dataset("mnist", "test", root=root)
+    assert torch.equal(ours.images[:, 0], theirs.data)
+    assert torch.equal(ours.labels, theirs.targets)
+
+
+def test_the_validation_split_is_fixed(root):
+    first = load_dataset("mnist", "val", root=root).images
+    torch.manual_seed(99)
+    assert torch.equal(load_dataset("mnist", "val", root=root).images, first)
+
+
+def test_mnist_is_downloaded_once(tmp_path, monkeypatch):
+    asked = []
+
+    def download(url, download_root, filename, md5):
+        asked.append(filename)
+        fake_mnist_download(url, download_root, filename, md5)
+
+    monkeypatch.setattr(torchvision.datasets.mnist, "download_and_extract_archive", download)
+    for split in SPLITS:
+        load_dataset("mnist", split, root=tmp_path)
+    assert len(asked) == 4
+    assert sorted(path.name for path in (tmp_path / "MNIST/raw").iterdir()) == sorted(sources.MNIST_FILES)
+
+
+def test_mnist_download_that_breaks_off_can_be_repeated(tmp_path, monkeypatch):
+    def breaks_off(url, download_root, filename, md5):
+        if filename.startswith("t10k"):
+            Path(download_root, filename).write_bytes(b"ha")
+            raise KeyboardInterrupt
+        fake_mnist_download(url, download_root, filename, md5)
+
+    monkeypatch.setattr(torchvision.datasets.mnist, "download_and_extract_archive", breaks_off)
+    with pytest.raises(KeyboardInterrupt):
+        load_dataset("mnist", root=tmp_path)
+    assert [path for path in tmp_path.rglob("*") if path.suffix != ".lock"] == []
+    monkeypatch.setattr(torchvision.datasets.mnist, "download_and_extract_archive", fake_mnist_download)
+    assert len(load_dataset("mnist", root=tmp_path)) == 25
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (
+            lambda data: data[:-7],
+            r"t10k-images-idx3-ubyte is damaged: 9417 bytes, 9424 wanted; delete it and load again",
+        ),
+        (lambda data: data + b"x", "damaged: 9425 bytes, 9424 wanted"),
+        (lambda data: b"\x1f\x8b\x08\x08" + data, "it starts with 1f 8b 08 08, not with 00 00 08"),
+        (lambda data: b"", "it starts with , not"),
+        (lambda data: data[:9], "damaged: 9 bytes"),
+        (lambda data: mnist_file("t10k-labels-idx1-ubyte"), r"images \(12,\) and labels \(12,\), which do not belong"),
+        (lambda data: mnist_file("train-images-idx3-ubyte"), r"images \(30, 28, 28\) and labels \(12,\), which do not"),
+    ],
+)
+def test_damaged_mnist(root, damage, message):
+    file = root / "MNIST/raw/t10k-images-idx3-ubyte"
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(ValueError, match=message):
+        load_dataset("mnist", "test", root=root)
+    assert len(load_dataset("mnist", "train", root=root)) == 25
+
+
+def test_cifar10_batches(tmp_path, monkeypatch):
+    write_cifar_batches(tmp_path, monkeypatch)
+    parts = {split: load_dataset("cifar10", split, root=tmp_path) for split in SPLITS}
+    assert {split: len(part) for split, part in parts.items()} == {"train": 45, "val": 5, "test": 10}
+    assert {(part.variant, part.classes, part.image_shape) for part in parts.values()} == {
+        ("CIFAR-10", CIFAR_CLASSES, (3, 32, 32))
+    }
+    theirs = torchvision.datasets.CIFAR10(tmp_path, train=False)
+    for number, (image, label) in enumerate(theirs):
+        ours = parts["test"].images[number]
+        assert torch.equal(ours, torchvision.transforms.functional.pil_to_tensor(image))
+        assert parts["test"].labels[number] == label
+
+
+def test_damaged_cifar10_batch(tmp_path, monkeypatch):
+    write_cifar_batches(tmp_path, monkeypatch)
+    with open(tmp_path / "cifar-10-batches-py/data_batch_3", "ab") as file:
+        file.write(b"!")
+    with pytest.raises(ValueError, match=r"data_batch_3 is damaged: its checksum is wrong; delete it and load again"):
+        load_dataset("cifar10", root=tmp_path)
+
+
+def test_cifar10_is_downloaded(tmp_path, monkeypatch):
+    write_cifar_batches(tmp_path / "elsewhere", monkeypatch)  # tells torchvision the checksums
+
+    def download(url, download_root, filename, md5):
+        write_cifar_batches(Path(download_root), monkeypatch)
+
+    monkeypatch.setattr(torchvision.datasets.cifar, "download_and_extract_archive", download)
+    assert len(load_dataset("cifar10", "test", root=tmp_path / "root")) == 10
+    assert [path.name for path in (tmp_path / "root").iterdir() if path.suffix != ".lock"] == ["cifar-10-batches-py"]
+
+
+def test_cifar10_images(tmp_path):
+    write_tree(tmp_path / "cifar10/train", CIFAR_CLASSES, 2, "jpg")
+    write_tree(tmp_path / "cifar10/test", CIFAR_CLASSES, 1, "jpg")
+    parts = {split: load_dataset("cifar10", split, root=tmp_path) for split in SPLITS}
+    assert {split: len(part) for split, part in parts.items()} == {"train": 15, "val": 5, "test": 10}
+    assert parts["test"].labels.tolist() == list(range(10))
+    assert parts["test"].images[:, 0, 0, 0].tolist() == [20 * label for label in range(10)]
+    assert {(part.variant, part.classes) for part in parts.values()} == {("CIFAR-10 (JPEG copy)", CIFAR_CLASSES)}
+    assert (tmp_path / "cifar10/.test.npz").exists()
+
+
+def test_incomplete_cifar10_images(tmp_path):
+    write_tree(tmp_path / "cifar10/train", CIFAR_CLASSES[:9], 2)
+    with pytest.raises(ValueError, match="train has no folder truck"):
+        load_dataset("cifar10", root=tmp_path)
+    with pytest.raises(ValueError, match=r"cifar10 has no folder test\. Add it, or move"):
+        load_dataset("cifar10", "test", root=tmp_path)
+
+
+def test_digits_are_scikit_learns():
+    parts = [load_dataset("digits", split) for split in SPLITS]
+    assert [len(part) for part in parts] == [1257, 180, 360]
+    images, labels = torch.cat([part.images for part in parts]), torch.cat([part.labels for part in parts])
+    assert (images.amin(), images.amax()) == (0, 255)
+    bunch = load_digits()
+    ours = sorted((*image.flatten().tolist(), label) for image, label in zip(images, labels.tolist(), strict=True))
+    theirs = sorted(
+        (*(torch.from_numpy(image).flatten() * 255 / 16).round().int().tolist(), int(label))
+        for image, label in zip(bunch.images, bunch.target, strict=True)
+    )
+    assert ours == theirs
+
+
+def test_shapes_splits_differ_and_have_masks(monkeypatch):
+    drawn = []
+
+    def draw_few(num, seed):
+        drawn.append((num, seed))
+        return draw_shapes(20, seed)
+
+    monkeypatch.setattr(sources, "draw_shapes", draw_few)
+    parts = [load_dataset("shapes", split) for split in SPLITS]
+    assert drawn == [(10_000, 0), (1_000, 1), (2_000, 2)]
+    assert all(part.masks.shape == (20, 32, 32) for part in parts)
+    assert not torch.equal(parts[0].images, parts[1].images)
+    assert not torch.equal(parts[0].images, parts[2].images)
+
+
+def test_img_size(root):
+    dataset = load_dataset("mnist", "test", root=root, img_size=(7, 14))
+    assert dataset.image_shape == (1, 7, 14)
+    assert dataset.images[:, 0, 3, 3].tolist() == list(range(12))
+
+
+@pytest.mark.parametrize("name", ["mnist", "cifar10"])
+def test_without_data_and_network(tmp_path, no_network, name):
+    title = {"mnist": "MNIST", "cifar10": "CIFAR-10"}[name]
+    message = rf"{title} is not at hand: .* its download failed: .*refused.*VIT_TUTORIAL_DATA\.$"
+    with pytest.raises(FileNotFoundError, match=message):
+        load_dataset(name, root=tmp_path / "new")
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".lock"] == []
+
+
+def test_fallback_warns(tmp_path, no_network):
+    with pytest.warns(UserWarning, match=r"MNIST is not at hand.*refused.* Going on with 'digits' instead"):
+        dataset = load_dataset("mnist", "val", root=tmp_path, fallback="digits")
+    assert dataset.variant == "scikit-learn's digits"
+    with pytest.warns(UserWarning, match="download is off"):
+        resized = load_dataset("mnist", "val", root=tmp_path, fallback="digits", download=False, img_size=(28, 28))
+    assert resized.image_shape == (1, 28, 28)
+
+
+def test_no_fallback_and_no_warning_where_the_data_is(root, no_network):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert load_dataset("mnist", root=root, fallback="digits").variant == "MNIST"
+
+
+def test_damaged_data_is_not_covered_up_by_a_fallback(root):
+    (root / "MNIST/raw/train-images-idx3-ubyte").write_bytes(b"")
+    with pytest.raises(ValueError, match="is damaged"):
+        load_dataset("mnist", root=root, fallback="digits")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("minst",), "name must be one of mnist, cifar10, digits, shapes or folder:PATH; got 'minst'"),
+        (("digits", "dev"), "split must be one of train, val, test; got 'dev'"),
+    ],
+)
+def test_unknown_names(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        load_dataset(*arguments)
+
+
+def test_too_few_images_for_validation(root, monkeypatch):
+    monkeypatch.setattr(sources, "VAL_IMAGES", 30)
+    with pytest.raises(ValueError, match="MNIST has 30 training images; 30 are for validation alone"):
+        load_dataset("mnist", root=root)
+
+
+def test_data_root(monkeypatch):
+    monkeypatch.setenv("VIT_TUTORIAL_DATA", "~/sets")
+    assert data_root() == Path.home() / "sets"
+    monkeypatch.setenv("VIT_TUTORIAL_DATA", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
+    assert data_root() == Path("/cache/vit-tutorial")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    assert data_root() == Path.home() / ".cache/vit-tutorial"
+
+
+def test_the_root_of_the_environment_is_used(root, monkeypatch):
+    monkeypatch.setenv("VIT_TUTORIAL_DATA", str(root))
+    assert len(load_dataset("mnist", "test", download=False)) == 12
+
+
+def test_real_mnist_and_cifar10_where_they_are():
+    """The classes' counts in the test sets, as published."""
+    counts = {"mnist": [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009], "cifar10": [1000] * 10}
+    found = 0
+    for name, expected in counts.items():
+        try:
+            dataset = load_dataset(name, "test", download=False)
+        except FileNotFoundError:
+            continue
+        assert dataset.labels.bincount().tolist() == expected
+        found += 1
+    if not found:
+        pytest.skip("neither is in the data root")

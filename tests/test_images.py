@@ -1,0 +1,145 @@
+"""Sets in memory and on disk hand out the same batches; images are decoded whole, upright and in one size."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fake_data import write_image, write_tree
+from PIL import Image
+
+from vit_tutorial.data import Dataset
+from vit_tutorial.folders import find_images
+from vit_tutorial.images import ImageFiles, decode, decode_all
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
+
+
+@pytest.fixture
+def files(tmp_path):
+    write_tree(tmp_path, ("ape", "bee"), 4)
+    return ImageFiles(*find_images(tmp_path), "test")
+
+
+def in_memory(files: ImageFiles) -> Dataset:
+    return Dataset(decode_all(files.files, files.img_size), files.labels, files.classes, files.variant)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("where", [in_memory, lambda files: files])
+def test_batches_hold_the_images_asked_for(files, where, device):
+    dataset = where(files).to(device)
+    numbers = [torch.tensor([6, 0, 3]), torch.tensor([1]), torch.tensor([7, 7])]
+    batches = list(dataset.batches(numbers, device))
+    assert [images[:, 2, 5, 7].tolist() for images, _ in batches] == [[22, 0, 3], [1], [23, 23]]
+    assert [labels.tolist() for _, labels in batches] == [[1, 0, 0], [0], [1, 1]]
+    assert {(images.dtype, images.device.type, labels.device.type) for images, labels in batches} == {
+        (torch.uint8, device, device)
+    }
+
+
+@pytest.mark.parametrize("where", [in_memory, lambda files: files])
+def test_a_part_of_a_set(files, where):
+    dataset = where(files)
+    assert dataset.image_shape == (3, 6, 8)
+    for index in (torch.tensor([5, 2]), slice(2, 4)):
+        part = dataset[index]
+        assert len(part) == 2
+        assert part.labels.tolist() == files.labels[index].tolist()
+        ((images, _),) = part.batches([torch.arange(2)])
+        assert torch.equal(images, in_memory(files).images[index])
+
+
+def test_streaming_leaves_the_random_state_alone(files):
+    state = torch.get_rng_state()
+    list(files.batches([torch.arange(3)]))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_damaged_image_stops_the_stream_with_a_short_message(files):
+    with open(files.files[5], "r+b") as file:
+        file.truncate(40)
+    with pytest.raises(ValueError, match=r"^\S+bee/001.png is no whole image: .*\. Replace or delete it$"):
+        list(files.batches(torch.arange(8).split(2)))
+
+
+def test_resize_equals_interpolate_and_takes_the_masks_along():
+    images = (torch.rand(3, 2, 8, 6) * 255).byte()
+    masks = torch.zeros(3, 8, 6, dtype=torch.bool)
+    masks[:, :4, 2:4] = True
+    dataset = Dataset(images, torch.arange(3), ("a", "b", "c"), "test", masks)
+    half = dataset.resize((4, 3))
+    assert half.masks.int().tolist() == [[[0, 1, 0], [0, 1, 0], [0, 0, 0], [0, 0, 0]]] * 3
+    expected = F.interpolate(images.double(), (4, 3), mode="bilinear", antialias=True)
+    torch.testing.assert_close(half.images.double(), expected, rtol=0, atol=0.51)
+    assert dataset.resize((8, 6)) is dataset
+    even = Dataset(torch.full((1, 1, 4, 4), 77, dtype=torch.uint8), torch.zeros(1).long(), ("a",), "test").resize(
+        (7, 9)
+    )
+    assert even.images.unique().tolist() == [77]
+
+
+def test_decode_gives_pixels_in_torch_order(tmp_path):
+    image = Image.new("RGB", (3, 2))
+    image.putpixel((2, 1), (10, 20, 30))
+    image.save(tmp_path / "a.png")
+    decoded = decode(str(tmp_path / "a.png"))
+    assert decoded.shape == (3, 2, 3)
+    assert decoded[:, 1, 2].tolist() == [10, 20, 30]
+    assert decoded.sum() == 60
+
+
+@pytest.mark.parametrize("mode", ["L", "RGBA", "P", "CMYK", "1"])
+def test_every_kind_of_image_becomes_rgb(tmp_path, mode):
+    path = tmp_path / ("a.tif" if mode == "CMYK" else "a.png")
+    Image.new("RGB", (5, 4), "white").convert(mode).save(path)
+    assert torch.equal(decode(str(path)), torch.full((3, 4, 5), 255, dtype=torch.uint8))
+
+
+def test_shorter_side_is_resized_and_the_middle_cut_out(tmp_path):
+    """60×20 pixels: red, green and blue thirds. A square of any size shows the green one, and nothing else."""
+    image = Image.new("RGB", (60, 20))
+    for third, colour in enumerate(((255, 0, 0), (0, 255, 0), (0, 0, 255))):
+        image.paste(colour, (20 * third, 0, 20 * third + 20, 20))
+    image.save(tmp_path / "wide.png")
+    image.transpose(Image.Transpose.TRANSPOSE).save(tmp_path / "tall.png")
+    for name in ("wide.png", "tall.png"):
+        for size in (10, 20):
+            square = decode(str(tmp_path / name), (size, size))
+            assert square.shape == (3, size, size)
+            assert square[:, 2:-2, 2:-2].float().mean((1, 2)).tolist() == [0, 255, 0]
+    wide = decode(str(tmp_path / "wide.png"), (10, 30))  # here nothing is cut
+    assert [wide[:, 5, column].tolist() for column in (3, 15, 26)] == [[255, 0, 0], [0, 255, 0], [0, 0, 255]]
+
+
+def test_photographs_are_turned_upright(tmp_path):
+    image = Image.new("RGB", (6, 4))
+    image.paste("white", (0, 0, 6, 1))  # the top row
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned clockwise by 90° for display
+    image.save(tmp_path / "a.png", exif=exif)
+    upright = decode(str(tmp_path / "a.png"))
+    assert upright.shape == (3, 6, 4)
+    assert (upright == 255).nonzero()[:, 2].unique().tolist() == [3]  # the right column
+
+
+def test_a_large_jpeg_is_read_in_small_to_almost_the_same(tmp_path):
+    ramp = Image.linear_gradient("L").resize((1600, 1200))
+    ramp.save(tmp_path / "a.jpg", quality=95)
+    small = decode(str(tmp_path / "a.jpg"), (100, 100)).float()
+    expected = (torch.arange(100) + 0.5) / 100 * 255
+    assert (small[0].mean(1) - expected).abs().max() < 3
+
+
+def test_truncated_jpeg(tmp_path):
+    write_image(tmp_path / "a.jpg", 100, (64, 64))
+    content = (tmp_path / "a.jpg").read_bytes()
+    (tmp_path / "a.jpg").write_bytes(content[: len(content) - 60])
+    with pytest.raises(ValueError, match=r"a.jpg is no whole image: image file is truncated.* Replace or delete it"):
+        decode(str(tmp_path / "a.jpg"))
+
+
+def test_decoding_in_threads_keeps_the_order(tmp_path):
+    write_tree(tmp_path, ("ape", "bee", "cat"), 15)
+    files = find_images(tmp_path)[0]
+    images = decode_all(files, progress=True)
+    assert images[:, 1, 0, 0].tolist() == [20 * label + number for label in range(3) for number in range(15)]
+    assert torch.equal(images, decode_all(files))

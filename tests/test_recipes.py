@@ -1,0 +1,99 @@
+"""Recipes are complete: each builds its model and finds its data; the reproduced tutorial is the tutorial."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from vit_tutorial.recipes import RECIPES, load_split, make_model
+from vit_tutorial.training import loss_of, to_input
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_each_recipe_takes_a_step(name):
+    recipe = RECIPES[name]
+    model = make_model(recipe)
+    images = torch.randint(256, (4, recipe.model.in_chans, *recipe.model.img_size), dtype=torch.uint8)
+    loss = loss_of(model(to_input(images, recipe)), torch.eye(10)[:4], recipe)
+    loss.backward()
+    assert loss.isfinite()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_weights_follow_from_the_seed():
+    for name in ("mnist-seed", "digits"):
+        one, again, other = (make_model(replace(RECIPES[name], seed=seed)) for seed in (3, 3, 4))
+        for key, value in one.state_dict().items():
+            assert torch.equal(value, again.state_dict()[key]), key
+        assert not torch.equal(one.blocks[0].attn.qkv.weight, other.blocks[0].attn.qkv.weight)
+
+
+def test_torch_init_is_what_plain_layers_have():
+    # Uniform within ±1/√fan_in for weights and biases, nn.Linear's and nn.Conv2d's own rule; the class token N(0, 1).
+    model = make_model(RECIPES["mnist-seed"])
+    layers = {"patch_embed.proj": 256, "blocks.0.attn.qkv": 9, "blocks.2.mlp.fc2": 36, "head": 9}
+    for name, fan_in in layers.items():
+        layer = model.get_submodule(name)
+        for values in (layer.weight, layer.bias):
+            assert values.abs().max() <= fan_in**-0.5
+        assert layer.weight.abs().max() > 0.9 * fan_in**-0.5
+    tokens = [make_model(replace(RECIPES["mnist-seed"], seed=seed)).cls_token for seed in range(30)]
+    assert 0.8 < torch.cat(tokens).std() < 1.2
+
+
+class TutorialHead(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(9, 3) for _ in range(3))
+
+
+def test_the_seed_recipe_is_the_tutorial():
+    # Counted from the article: patch projection, class token, three blocks of three heads, classifier; no final norm.
+    head = sum(p.numel() for p in TutorialHead().parameters())
+    block = 3 * head + (9 * 9 + 9) + (9 * 36 + 36) + (36 * 9 + 9) + 2 * (9 + 9)
+    assert sum(p.numel() for p in make_model(RECIPES["mnist-seed"]).parameters()) == 265 * 9 - 72 + 9 + 3 * block + 100
+    recipe = RECIPES["mnist-seed"]
+    assert (recipe.optimizer, recipe.lr, recipe.schedule, recipe.epochs, recipe.batch_size) == (
+        "adam", 5e-3, "constant", 5, 128,
+    )  # fmt: skip
+    assert (recipe.weight_decay, recipe.clip_grad, recipe.label_smoothing, recipe.ema) == (0, 0, 0, 0)
+    assert recipe.softmax_head
+    white = torch.full((1, 1, 32, 32), 255, dtype=torch.uint8)
+    assert to_input(white, recipe).unique().tolist() == [1.0]
+
+
+def test_the_fixed_recipe_has_the_same_model_and_passes():
+    seed, fixed = RECIPES["mnist-seed"], RECIPES["mnist-fixed"]
+    assert (seed.model, seed.epochs, seed.dataset) == (fixed.model, fixed.epochs, fixed.dataset)
+    assert not fixed.softmax_head
+
+
+def test_images_come_in_the_models_size():
+    recipe = RECIPES["digits"]
+    assert load_split(recipe, "val").images.shape[1:] == (1, 8, 8)
+    larger = replace(recipe, model=replace(recipe.model, img_size=(12, 16)))
+    dataset = load_split(larger, "val")
+    assert dataset.images.shape[1:] == (1, 12, 16)
+    assert dataset.images.dtype == torch.uint8
+
+
+def test_resizing_is_that_of_pillow():
+    import numpy as np
+    from PIL import Image
+
+    recipe = RECIPES["digits"]
+    small = load_split(recipe, "val").images[:5]
+    ours = load_split(replace(recipe, model=replace(recipe.model, img_size=(10, 14))), "val").images[:5]
+    theirs = [
+        np.array(Image.fromarray(image[0].numpy()).resize((14, 10), Image.Resampling.BILINEAR)) for image in small
+    ]
+    difference = ours[:, 0].int() - torch.from_numpy(np.stack(theirs)).int()
+    assert difference.abs().max() <= 1  # one step of 255: they round at other places
+
+
+@pytest.mark.parametrize(("field", "value", "need"), [("num_classes", 7, 10), ("in_chans", 3, 1)])
+def test_a_model_that_does_not_fit_the_data(field, value, need):
+    recipe = replace(RECIPES["digits"], model=replace(RECIPES["digits"].model, **{field: value}))
+    with pytest.raises(ValueError, match=f"digits needs model.{field} {need}, the recipe has {value}"):
+        load_split(recipe, "val")

@@ -1,0 +1,114 @@
+"""A recorded run can be read back, and its stored weights still do what its metrics say."""
+
+import json
+import shutil
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+
+from vit_tutorial import recorded
+from vit_tutorial.data import load_dataset
+from vit_tutorial.recipes import RECIPES, load_split
+from vit_tutorial.recorded import (
+    FOLDER,
+    load_metrics,
+    load_recorded,
+    recipe_from_dict,
+    recorded_runs,
+    run_recipe,
+)
+from vit_tutorial.training import evaluate
+
+TINY = replace(RECIPES["digits"], epochs=2, model=replace(RECIPES["digits"].model, embed_dim=12, depth=1))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recorded")
+    metrics = run_recipe("digits", TINY, folder / "tiny", progress=False)
+    return folder, metrics
+
+
+@pytest.fixture
+def in_folder(run, monkeypatch):
+    monkeypatch.setattr(recorded, "FOLDER", run[0])
+    return run
+
+
+def test_metrics_say_everything(in_folder):
+    folder, metrics = in_folder
+    assert json.loads((folder / "tiny" / "metrics.json").read_text(encoding="utf-8")) == load_metrics("tiny")
+    train, test = load_dataset("digits", "train"), load_dataset("digits", "test")
+    assert metrics["samples_seen"] == 2 * len(train)
+    assert metrics["data"] == train.variant
+    assert len(metrics["history"]) == 2
+    confusion = torch.tensor(metrics["test"]["confusion"])
+    assert confusion.sum(1).tolist() == test.labels.bincount(minlength=10).tolist()
+    assert metrics["test"]["accuracy"] == pytest.approx(confusion.trace().item() / len(test))
+    assert metrics["versions"]["torch"].split("+")[0] == torch.__version__.split("+")[0]
+    assert metrics["seconds"] == pytest.approx(sum(entry["seconds"] for entry in metrics["history"]))
+    assert metrics["recipe"]["seed"] == 0
+    assert sorted(path.name for path in (folder / "tiny").iterdir()) == ["metrics.json", "model.safetensors"]
+
+
+def test_recipe_survives_json():
+    for recipe in RECIPES.values():
+        assert recipe_from_dict(json.loads(json.dumps(asdict(recipe)))) == recipe
+
+
+def test_weights_come_back_in_half_precision(in_folder):
+    _, metrics = in_folder
+    assert recorded_runs() == ["tiny"]
+    model, recipe = load_recorded("tiny")
+    assert recipe == TINY
+    assert not model.training
+    assert all(
+        value.dtype == torch.float32 and torch.equal(value, value.half().float()) for value in model.parameters()
+    )
+    scores = evaluate(model, load_split(recipe, "test"), recipe)
+    assert scores["loss"] == pytest.approx(metrics["test"]["loss"], abs=1e-3)
+
+
+def test_recording_anew_without_weights_leaves_no_old_ones(in_folder):
+    folder, _ = in_folder
+    shutil.copytree(folder / "tiny", folder / "again")
+    run_recipe("digits", replace(TINY, epochs=1), folder / "again", keep_weights=False, progress=False)
+    with pytest.raises(ValueError, match="the weights of 'again' were not kept"):
+        load_recorded("again")
+    shutil.rmtree(folder / "again")
+
+
+def test_unknown_run(in_folder):
+    with pytest.raises(ValueError, match="no finished run 'nope'; recorded are: tiny"):
+        load_metrics("nope")
+
+
+# What comes with the package
+
+
+def test_all_recorded_weights_are_small():
+    assert sum(path.stat().st_size for path in FOLDER.glob("*/model.safetensors")) <= 10e6
+
+
+@pytest.mark.parametrize("name", recorded_runs() or [pytest.param("", marks=pytest.mark.skip("nothing is recorded"))])
+def test_a_recorded_run_is_whole(name):
+    metrics = load_metrics(name)
+    assert metrics["name"] in RECIPES
+    assert len(metrics["history"]) == metrics["recipe"]["epochs"]
+    assert recipe_from_dict(metrics["recipe"]).dataset == metrics["recipe"]["dataset"]
+    assert not metrics["commit"].endswith("+"), "recorded from a checkout with changes"
+
+
+@pytest.mark.parametrize("name", recorded_runs() or [pytest.param("", marks=pytest.mark.skip("nothing is recorded"))])
+def test_stored_weights_give_the_stored_accuracy(name):
+    if not (FOLDER / name / "model.safetensors").exists():
+        pytest.skip(f"the weights of {name} were not kept")
+    metrics, (model, recipe) = load_metrics(name), load_recorded(name)
+    try:
+        test = load_split(recipe, "test", download=False)
+    except FileNotFoundError as error:
+        pytest.skip(f"no data: {error}")
+    assert test.variant == metrics["data"]
+    accuracy = evaluate(model, test, recipe)["accuracy"]
+    assert accuracy == pytest.approx(metrics["test"]["accuracy"], abs=1e-3)  # the weights were rounded to halves

@@ -1,0 +1,477 @@
+"""The training loop does what it says, part by part; and a run can stop, go on, and be repeated."""
+
+import math
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from sklearn.metrics import confusion_matrix
+from torch import nn
+
+from vit_tutorial import ViT, ViTConfig, training
+from vit_tutorial.augment import Augment
+from vit_tutorial.averaging import Average
+from vit_tutorial.checkpoints import load_checkpoint, save_checkpoint
+from vit_tutorial.data import load_dataset
+from vit_tutorial.folders import find_images
+from vit_tutorial.images import Dataset, ImageFiles, decode_all
+from vit_tutorial.training import (
+    TrainConfig,
+    batches_of,
+    evaluate,
+    fit,
+    loss_of,
+    lr_at,
+    make_optimizer,
+    parameter_groups,
+    predict,
+    stop_unless_finite,
+    to_input,
+    train_epoch,
+)
+
+MODEL = ViTConfig(
+    img_size=8, patch_size=4, in_chans=1, num_classes=10, embed_dim=12, depth=2, num_heads=3, drop_rate=0.1
+)
+CONFIG = TrainConfig(epochs=3, batch_size=32, lr=3e-3, ema=0.9, augment=Augment(crop=1))
+
+
+def small_model(**changes) -> ViT:
+    torch.manual_seed(0)
+    return ViT(replace(MODEL, **changes))
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_dataset("digits", "train")[:200], load_dataset("digits", "val")[:50]
+
+
+def same_weights(one: nn.Module, other: nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+# Schedule
+
+
+def test_schedule_by_hand():
+    config = TrainConfig(lr=2.0, warmup=0.2)
+    rates = [lr_at(step, 10, config) for step in range(10)]
+    # Two steps up, then a half cosine over the other eight.
+    expected = [1, 2, 2, 1 + math.cos(math.pi / 8), 1 + math.sqrt(0.5), 1 + math.cos(3 * math.pi / 8), 1]
+    assert rates[:7] == pytest.approx(expected)
+    assert rates[7:] == pytest.approx([2 - rates[5], 2 - rates[4], 2 - rates[3]])
+    assert lr_at(7, 10, replace(config, schedule="constant")) == 2
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [(50, 0.1), (37, 0.31), (20, 0.0)])
+def test_schedule_is_that_of_torch(steps, warmup):
+    config = TrainConfig(lr=0.3, warmup=warmup)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=config.lr)
+    rise = int(warmup * steps)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps - rise)
+    if rise:
+        up = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=1 / rise, total_iters=rise - 1)
+        scheduler = torch.optim.lr_scheduler.SequentialLR(optimizer, [up, scheduler], milestones=[rise])
+    for step in range(steps):
+        assert lr_at(step, steps, config) == pytest.approx(optimizer.param_groups[0]["lr"], abs=1e-9)
+        optimizer.step()
+        scheduler.step()
+
+
+# Optimizer
+
+
+def test_only_matrices_decay():
+    model = small_model()
+    decay, rest = parameter_groups(model, 0.3)
+    assert (decay["weight_decay"], rest["weight_decay"]) == (0.3, 0.0)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    decayed = {names[id(parameter)] for parameter in decay["params"]}
+    assert {name for name in decayed if name.startswith("blocks.1.")} == {
+        f"blocks.1.{layer}.weight" for layer in ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")
+    }
+    assert {name for name in decayed if not name.startswith("blocks")} == {"patch_embed.proj.weight", "head.weight"}
+    assert len(decay["params"]) + len(rest["params"]) == len(names)
+
+
+def test_decay_shrinks_matrices_and_nothing_else():
+    model = small_model()
+    before = {name: value.clone() for name, value in model.named_parameters()}
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    make_optimizer(model, TrainConfig(lr=0.1, weight_decay=0.5)).step()
+    for name, value in model.named_parameters():
+        shrink = 0.95 if value.ndim >= 2 and name not in ("pos_embed", "cls_token") else 1.0
+        torch.testing.assert_close(value, before[name] * shrink, msg=name)
+
+
+def test_muon_takes_the_matrices_of_the_blocks_and_nothing_else():
+    ours, theirs = small_model(), small_model()
+    config = TrainConfig(lr=0.02, optimizer="muon", weight_decay=0.1, beta2=0.95)
+    optimizer = make_optimizer(ours, config)
+    names = {id(parameter): name for name, parameter in ours.named_parameters()}
+    muon = {names[id(parameter)] for parameter in optimizer.param_groups[0]["params"]}
+    layers = ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")
+    assert muon == {f"blocks.{i}.{layer}.weight" for i in range(2) for layer in layers}
+    assert sum(len(group["params"]) for group in optimizer.param_groups) == len(names)
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.1, 0.0]
+
+    parameters = dict(theirs.named_parameters())
+    alone = torch.optim.Muon(
+        [parameters[name] for name in sorted(muon)], lr=0.02, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"
+    )
+    for model in (ours, theirs):
+        torch.manual_seed(1)
+        for parameter in model.parameters():
+            parameter.grad = torch.randn_like(parameter)
+    optimizer.step()
+    alone.step()
+    for name in muon:
+        torch.testing.assert_close(ours.get_parameter(name), theirs.get_parameter(name))
+    optimizer.zero_grad()
+    assert all(parameter.grad is None for parameter in ours.parameters())
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_each_optimizer_goes_on_from_its_checkpoint(digits, tmp_path, optimizer, monkeypatch):
+    config = replace(CONFIG, optimizer=optimizer, epochs=2)
+    alone, stopped = small_model(), small_model()
+    fit(alone, *digits, config, progress=False)
+
+    def stop(*arguments):
+        save_checkpoint(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(training, "save_checkpoint", stop)
+        fit(stopped, *digits, config, progress=False, checkpoint=tmp_path / "c.pt")
+    resumed = small_model()
+    fit(resumed, *digits, config, progress=False, checkpoint=tmp_path / "c.pt")
+    assert same_weights(alone, resumed)
+    assert not same_weights(alone, stopped)
+
+
+# Loss
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_loss_is_cross_entropy(smoothing):
+    logits, labels = torch.randn(7, 5), torch.randint(5, (7,))
+    loss = loss_of(logits, F.one_hot(labels, 5).float(), TrainConfig(label_smoothing=smoothing))
+    torch.testing.assert_close(loss, F.cross_entropy(logits, labels, label_smoothing=smoothing))
+
+
+def test_label_smoothing_by_hand():
+    # Uniform logits over 4 classes cost ln 4, whatever the targets; a sure answer then costs more than none.
+    uniform, target = torch.zeros(1, 4), torch.tensor([[1.0, 0, 0, 0]])
+    config = TrainConfig(label_smoothing=0.2)
+    assert loss_of(uniform, target, config).item() == pytest.approx(math.log(4))
+    # The target is (0.85, 0.05, 0.05, 0.05), so logits (a, 0, 0, 0) cost ln(eᵃ + 3) − 0.85 a.
+    loss = loss_of(torch.tensor([[2.0, 0, 0, 0]]), target, config).item()
+    assert loss == pytest.approx(math.log(math.e**2 + 3) - 1.7)
+
+
+def test_softmax_before_the_loss_has_a_floor():
+    logits, targets = 1000 * torch.eye(10), torch.eye(10)
+    assert loss_of(logits, targets, TrainConfig()).item() == 0
+    assert loss_of(logits, targets, TrainConfig(softmax_head=True)).item() == pytest.approx(math.log(1 + 9 / math.e))
+
+
+def test_input_is_normalised():
+    images = torch.tensor([0, 51, 255], dtype=torch.uint8).reshape(1, 1, 1, 3)
+    expected = torch.tensor([-1.0, -0.6, 1.0]).reshape(1, 1, 1, 3)
+    torch.testing.assert_close(to_input(images, TrainConfig(mean=0.5, std=0.5)), expected)
+    torch.testing.assert_close(to_input(images.float() / 255, TrainConfig(mean=0.5, std=0.5)), expected)
+
+
+# Average
+
+
+def test_average_by_hand():
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(model.weight, 8.0)
+    average = Average(model, decay=0.5)
+    seen = []
+    for step, weight in enumerate([0.0, 4.0, 6.0]):
+        nn.init.constant_(model.weight, weight)
+        average.update(step + 100)  # far from the start, where the decay is the full 0.5
+        seen.append(average.state["weight"].item())
+    assert seen == [4.0, 4.0, 5.0]
+    with average.weights():
+        assert model.weight.item() == 5.0
+    assert model.weight.item() == 6.0
+
+
+def test_average_forgets_the_initial_weights_fast():
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(model.weight, 10.0)
+    average = Average(model, decay=0.999)
+    nn.init.constant_(model.weight, 0.0)
+    average.update(0)
+    assert average.state["weight"].item() == pytest.approx(1.0)  # decay (0 + 1) / (0 + 10)
+
+
+# Passes
+
+
+def test_images_that_stream_from_disk_train_the_same(digits, tmp_path):
+    train, _ = digits
+    train = train[:30]
+    for number, (image, label) in enumerate(zip(train.images, train.labels, strict=True)):
+        folder = tmp_path / str(label.item())
+        folder.mkdir(exist_ok=True)
+        Image.fromarray(image[0].numpy()).save(folder / f"{number:02}.png")
+    files, labels, classes = find_images(tmp_path)
+    streamed = ImageFiles(files, labels, classes, "digits as files")
+    loaded = Dataset(decode_all(files), labels, classes, "the same in memory")
+    config, results = replace(CONFIG, epochs=1, batch_size=8), []
+    for dataset in (streamed, loaded):
+        model = small_model(in_chans=3, num_classes=len(classes))
+        results.append((fit(model, dataset, dataset, config, progress=False)[0]["train_loss"], model))
+    assert results[0][0] == results[1][0]
+    assert same_weights(results[0][1], results[1][1])
+
+
+def test_a_pass_sees_each_image_once_in_a_new_order():
+    config = TrainConfig(batch_size=8)
+    first, second = batches_of(21, 0, config), batches_of(21, 1, config)
+    assert [len(batch) for batch in first] == [8, 8, 5]
+    assert sorted(torch.cat(first).tolist()) == list(range(21))
+    assert torch.cat(first).tolist() != torch.cat(second).tolist()
+    assert torch.equal(torch.cat(first), torch.cat(batches_of(21, 0, config)))
+
+
+def test_an_epoch_against_a_loop_written_out(digits):
+    train, _ = digits
+    config = TrainConfig(epochs=1, batch_size=64, lr=1e-2, weight_decay=0.2, clip_grad=0.5, label_smoothing=0.1)
+    # Without biases at the keys: softmax cancels them, so their gradient is rounding error, which Adam blows up.
+    ours, theirs = (small_model(drop_rate=0.0, qkv_bias=False) for _ in range(2))
+    optimizer = make_optimizer(ours, config)
+    loss, accuracy = train_epoch(ours, optimizer, train, 0, config)
+
+    decay = [p for n, p in theirs.named_parameters() if n.endswith("weight") and p.ndim > 1]
+    rest = [p for n, p in theirs.named_parameters() if not (n.endswith("weight") and p.ndim > 1)]
+    adam = torch.optim.AdamW([{"params": decay, "weight_decay": 0.2}, {"params": rest, "weight_decay": 0.0}])
+    total = right = 0
+    for step, batch in enumerate(batches_of(200, 0, config)):
+        logits = theirs((train.images[batch] / 255 - 0.5) / 0.5)
+        mean = F.cross_entropy(logits, train.labels[batch], label_smoothing=0.1)
+        adam.zero_grad()
+        mean.backward()
+        nn.utils.clip_grad_norm_(theirs.parameters(), 0.5)
+        for group in adam.param_groups:
+            group["lr"] = lr_at(step, 4, config)
+        adam.step()
+        total, right = total + mean.item() * len(batch), right + (logits.argmax(1) == train.labels[batch]).sum().item()
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+    assert (loss, accuracy) == pytest.approx((total / 200, right / 200), abs=1e-5)
+
+
+def test_fit_learns_and_reports_plain_data(digits):
+    model = small_model(drop_rate=0.0)
+    history = fit(model, *digits, replace(CONFIG, epochs=15, lr=1e-2, augment=Augment()), progress=False)
+    assert len(history) == 15
+    assert all(type(value) is float for entry in history for value in entry.values())
+    assert history[-1]["train_loss"] < 0.7 * history[0]["train_loss"]
+    assert history[-1]["val_accuracy"] > 0.5
+    # What was reported last is what the returned weights give: the average is in the model.
+    assert evaluate(model, digits[1], CONFIG)["loss"] == pytest.approx(history[-1]["val_loss"], abs=1e-6)
+
+
+def test_same_seed_same_result_and_another_seed_another(digits):
+    runs = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed * 100)  # the state outside does not matter
+        model = small_model()
+        history = fit(model, *digits, replace(CONFIG, seed=seed, epochs=2), progress=False)
+        runs.append((model, [entry["train_loss"] for entry in history]))
+    (first, losses), (second, losses_again), (third, _) = runs
+    assert losses == losses_again
+    assert same_weights(first, second)
+    assert not same_weights(first, third)
+
+
+def test_progress_bar_tells_loss_accuracy_and_speed(digits, capsys):
+    fit(small_model(), *digits, replace(CONFIG, epochs=1))
+    shown = capsys.readouterr().err
+    for part in ("loss ", "accuracy ", "validation ", "images/s", "<00:00", "pass 1/1"):
+        assert part in shown
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(digits):
+    model = small_model()
+    with pytest.raises(FloatingPointError, match=r"loss is nan at step \d+ of 21, learning rate .*Try a lower lr"):
+        fit(model, *digits, replace(CONFIG, lr=1e30, clip_grad=0.0), progress=False)
+
+
+def test_the_first_bad_step_is_named():
+    losses = torch.tensor([1.0, 2.0, math.inf, math.nan])
+    config = TrainConfig(epochs=2, lr=0.5, warmup=0.0)
+    rate = lr_at(6, 8, config)
+    with pytest.raises(FloatingPointError, match=f"loss is inf at step 6 of 8, learning rate {rate:.2g}.*lr than 0.5"):
+        stop_unless_finite(losses, 1, config)
+    stop_unless_finite(losses[:2], 1, config)
+
+
+def test_a_stopped_run_leaves_the_last_good_checkpoint(digits, tmp_path, monkeypatch):
+    config, path = replace(CONFIG, epochs=2), tmp_path / "c.pt"
+    whole = fit(small_model(), *digits, config, progress=False, checkpoint=path)
+    good = path.read_bytes()
+
+    def half(state, part):
+        part.write_bytes(good[:1000])
+        raise OSError("disk full")
+
+    model = small_model()
+    monkeypatch.setattr(torch, "save", half)
+    with pytest.raises(OSError, match="disk full"):
+        save_checkpoint(path, model, make_optimizer(model, config), None, config, whole)
+    assert path.read_bytes() == good
+
+
+# Evaluation
+
+
+def test_evaluation_is_without_dropout_and_leaves_the_mode(digits):
+    model, (_, val) = small_model(drop_rate=0.5), digits
+    model.train()
+    assert torch.equal(predict(model, val, CONFIG), predict(model, val, CONFIG))
+    assert model.training
+    model.eval()
+    torch.testing.assert_close(predict(model, val, CONFIG, batch_size=7), model(to_input(val.images, CONFIG)).detach())
+    assert not model.training
+
+
+def test_evaluation_against_sklearn(digits):
+    model, (_, val) = small_model(), digits
+    fit(model, *digits, CONFIG, progress=False)
+    scores = evaluate(model, val, CONFIG)
+    logits = model.eval()(to_input(val.images, CONFIG)).detach()
+    predicted = logits.argmax(1).numpy()
+    expected = confusion_matrix(val.labels.numpy(), predicted, labels=range(10))
+    assert np.array_equal(scores["confusion"], expected)
+    assert not np.array_equal(expected, expected.T)  # else rows and columns could be mixed up unseen
+    assert scores["accuracy"] == pytest.approx(np.trace(expected) / 50)
+    assert scores["loss"] == pytest.approx(F.cross_entropy(logits, val.labels).item(), abs=1e-6)
+    smoothed = evaluate(model, val, replace(CONFIG, label_smoothing=0.3))
+    assert smoothed["loss"] == pytest.approx(scores["loss"])
+
+
+# Checkpoints
+
+KILLED = """
+import os, signal, sys, torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from dataclasses import replace
+from test_training import CONFIG, fit, load_dataset, small_model
+
+torch.set_num_threads(1)
+steps, kill_at = 0, int(sys.argv[2])
+
+def count(*_):
+    global steps
+    steps += 1
+    if steps == kill_at:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+register_optimizer_step_post_hook(count)
+model = small_model()
+digits = load_dataset("digits", "train")[:200], load_dataset("digits", "val")[:50]
+fit(model, *digits, CONFIG, checkpoint=sys.argv[1] + "/c.pt", progress=False)
+torch.save((model.state_dict(), steps), sys.argv[1] + "/final.pt")
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
+def test_killed_and_resumed_is_bitwise_the_run_left_alone(digits, tmp_path, request):
+    def run(kill_at: int) -> int:
+        command = [sys.executable, "-c", KILLED, str(tmp_path), str(kill_at)]
+        return subprocess.run(command, cwd=request.path.parent, capture_output=True, timeout=120).returncode
+
+    assert run(kill_at=17) == -signal.SIGKILL  # 7 steps a pass: in the middle of the third
+    assert not (tmp_path / "final.pt").exists()
+    assert run(kill_at=0) == 0
+    resumed, steps = torch.load(tmp_path / "final.pt")
+    assert steps == 7  # the last pass only
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    alone = small_model()
+    fit(alone, *digits, CONFIG, progress=False)
+    torch.set_num_threads(threads)
+    for name, value in alone.state_dict().items():
+        assert torch.equal(value, resumed[name]), name
+
+
+def test_checkpoint_of_another_run_is_refused(digits, tmp_path):
+    path = tmp_path / "c.pt"
+    config = replace(CONFIG, epochs=1)
+    fit(small_model(), *digits, config, progress=False, checkpoint=path)
+    with pytest.raises(ValueError, match=r"c\.pt is of another run: it has lr=0.003.*, this run lr=0.004.*Delete it"):
+        fit(small_model(), *digits, replace(config, lr=4e-3), progress=False, checkpoint=path)
+
+
+def test_checkpoint_reads_no_code_and_no_ruin(digits, tmp_path):
+    model, path = small_model(), tmp_path / "c.pt"
+    optimizer = make_optimizer(model, CONFIG)
+
+    class Trap:
+        def __reduce__(self):
+            return print, ("run!",)
+
+    torch.save({"config": Trap()}, path)
+    with pytest.raises(ValueError, match=r"c\.pt is no whole checkpoint: .*Delete it"):
+        load_checkpoint(path, model, optimizer, None, CONFIG)
+    save_checkpoint(path, model, optimizer, None, CONFIG, [])
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(ValueError, match=r"c\.pt is no whole checkpoint"):
+        load_checkpoint(path, model, optimizer, None, CONFIG)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"epochs": 0}, "epochs must be at least 1, got 0"),
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"lr": -1.0}, "lr must be at least 0, got -1.0"),
+        ({"schedule": "linear"}, "schedule must be one of cosine, constant; got 'linear'"),
+        ({"optimizer": "sgd"}, "optimizer must be one of adamw, adam, muon; got 'sgd'"),
+        ({"warmup": 1.0}, "warmup must be at least 0 and below 1, got 1.0"),
+        ({"ema": 1.5}, "ema must be at least 0 and below 1, got 1.5"),
+    ],
+)
+def test_bad_settings_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        TrainConfig(**arguments)
+
+
+# GPU
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_no_host_synchronisation_inside_an_epoch(digits):
+    train = digits[0].to("cuda")
+    model = small_model().to("cuda")
+    optimizer = make_optimizer(model, CONFIG)
+    counts = []
+    for batch_size in (100, 10):
+        config = replace(CONFIG, batch_size=batch_size)
+        average = Average(model, 0.9)
+        train_epoch(model, optimizer, train, 0, config, average)
+        torch.cuda.set_sync_debug_mode("warn")
+        with pytest.warns(UserWarning) as seen:
+            train_epoch(model, optimizer, train, 0, config, average)
+        torch.cuda.set_sync_debug_mode("default")
+        counts.append(sum("synchronizing" in str(warning.message) for warning in seen))
+    # Those at the beginning and the end of an epoch; 18 steps more add none.
+    assert counts[0] == counts[1]

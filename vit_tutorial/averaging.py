@@ -1,0 +1,40 @@
+"""An exponential moving average of a model's weights: what a cosine schedule does in time, done over steps."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+
+class Average:
+    """An exponential moving average of a model's weights.
+
+    Args:
+        model: the model that is trained; it has to be on its device already.
+        decay: share of the old average that a step keeps; the average looks back about 1 / (1 − decay) steps.
+
+    Attributes:
+        state: the averaged weights, as a state dict.
+    """
+
+    def __init__(self, model: nn.Module, decay: float):
+        self.model, self.decay = model, decay
+        self.live = model.state_dict()
+        self.state = {name: value.clone() for name, value in self.live.items()}
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """Move towards the model; in the first steps faster, or the average would remember the initial weights."""
+        decay = min(self.decay, (step + 1) / (step + 10))
+        torch._foreach_lerp_(list(self.state.values()), list(self.live.values()), 1 - decay)
+
+    @contextmanager
+    def weights(self) -> Iterator[None]:
+        """The average in the model, for the time of a ``with`` block."""
+        kept = {name: value.clone() for name, value in self.live.items()}
+        self.model.load_state_dict(self.state)
+        try:
+            yield
+        finally:
+            self.model.load_state_dict(kept)

@@ -1,0 +1,71 @@
+"""Checkpoints: everything an interrupted run needs to end as if nothing had happened, written whole or not at all."""
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from vit_tutorial.averaging import Average
+from vit_tutorial.optimizers import MuonWithAdamW
+
+
+def save_checkpoint(
+    path: str | Path,
+    model: nn.Module,
+    optimizer: Optimizer | MuonWithAdamW,
+    average: Average | None,
+    config: Any,
+    history: list[dict[str, float]],
+) -> None:
+    """Write beside ``path``, then rename: whoever reads finds the old checkpoint or the new one, never half of one."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    state = {
+        "config": repr(config),
+        "history": history,
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "average": average.state if average else None,
+    }
+    part = path.with_name(f".{path.name}.part")
+    torch.save(state, part)
+    os.replace(part, path)
+
+
+def load_checkpoint(
+    path: str | Path, model: nn.Module, optimizer: Optimizer | MuonWithAdamW, average: Average | None, config: Any
+) -> list[dict[str, float]]:
+    """Restore in place what :func:`save_checkpoint` wrote; returns the history.
+
+    Only tensors and plain data are read, so a checkpoint of a stranger can run no code.
+
+    Raises:
+        ValueError: when the file is damaged, or of a run with another config.
+    """
+    try:
+        state = torch.load(path, map_location=next(model.parameters()).device, weights_only=True)
+        there = state["config"]
+    except (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"{path} is no whole checkpoint: {reason}. Delete it to start afresh") from error
+    if there != repr(config):
+        raise ValueError(
+            f"{path} is of another run: {_difference(there, repr(config))}. Delete it, or give this run another name"
+        )
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    if average:
+        for name, value in state["average"].items():
+            average.state[name].copy_(value)
+    return state["history"]
+
+
+def _difference(there: str, here: str) -> str:
+    """Two configs from the first field on in which they differ, shortened."""
+    start = next((i for i, pair in enumerate(zip(there, here, strict=False)) if pair[0] != pair[1]), 0)
+    start = max(there.rfind(" ", 0, start), there.rfind("(", 0, start)) + 1
+    return f"it has {there[start : start + 30]}…, this run {here[start : start + 30]}…"

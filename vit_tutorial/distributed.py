@@ -1,0 +1,35 @@
+"""What a run needs to know when torchrun starts it in several processes; without torchrun there is one."""
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+
+
+def rank_and_world() -> tuple[int, int]:
+    """Number of this process and of all; (0, 1) without torchrun."""
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
+@contextmanager
+def process_group(device: str) -> Iterator[str]:
+    """Join the other processes for the time of a ``with`` block; gives the device of this one.
+
+    ``torchrun`` names each process in environment variables. Where they are missing, nothing happens.
+    """
+    if "RANK" not in os.environ:
+        yield device
+        return
+    if device == "cuda":
+        device = f"cuda:{os.environ['LOCAL_RANK']}"
+        torch.cuda.set_device(device)
+    # The patch projection of grey images has an axis of size 1. Its stride means nothing, but DDP warns about it.
+    warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
+    dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
+    try:
+        yield device
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,128 @@
+"""Random crops, flips, turns and erasing of whole batches, drawn for each image by itself (chapter 6).
+
+All functions take and give images as ``(b, c, H, W)`` floating point in 0..1, and draw from ``generator``, which lies
+on the images' device. None reads a value back from the device, so a GPU never waits for the host.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Shaped
+from torch import Generator, Tensor
+
+Images = Float[Tensor, "b c H W"]
+
+
+def between(images: Tensor, low: float, high: float, generator: Generator | None, *shape: int) -> Tensor:
+    """Uniform numbers of shape ``(b, *shape)`` on the images' device."""
+    draw = torch.rand(len(images), *shape, device=images.device, generator=generator)
+    return low + (high - low) * draw
+
+
+def random_crop(
+    images: Shaped[Tensor, "b c H W"], padding: int, generator: Generator | None = None
+) -> Shaped[Tensor, "b c H W"]:
+    """Pad with zeros on all sides, then cut a window of the old size from a random place: ±padding pixels of shift."""
+    b, _, height, width = images.shape
+    padded = F.pad(images, [padding] * 4)
+    top, left = torch.randint(2 * padding + 1, (2, b, 1), device=images.device, generator=generator)
+    rows = top + torch.arange(height, device=images.device)
+    cols = left + torch.arange(width, device=images.device)
+    image = torch.arange(b, device=images.device)[:, None, None]
+    return padded.permute(0, 2, 3, 1)[image, rows[:, :, None], cols[:, None, :]].permute(0, 3, 1, 2)
+
+
+def random_flip(images: Shaped[Tensor, "b c H W"], generator: Generator | None = None) -> Shaped[Tensor, "b c H W"]:
+    """Mirror each image left to right with probability ½."""
+    flip = between(images, 0, 1, generator, 1, 1, 1) < 0.5
+    return torch.where(flip, images.flip(-1), images)
+
+
+def affine(
+    images: Images,
+    angle: Float[Tensor, " b"],
+    size: Float[Tensor, " b"],
+    slant: Float[Tensor, " b"],
+    shift: Float[Tensor, "b 2"],
+) -> Images:
+    """Slant, scale and turn each image about its middle, then shift it; zeros come in at the border.
+
+    Args:
+        angle: clockwise, in radians. A turn keeps angles and lengths on rectangular images too.
+        size: factor; 2 shows everything twice as large.
+        slant: pixels to the right for each pixel down.
+        shift: to the right as a share of the width, and down as a share of the height.
+
+    Source: grid sampling of Jaderberg et al. 2015, section 3.3, bilinear.
+    """
+    b, _, height, width = images.shape
+    # For each pixel of the result we need the place it comes from: the inverse of what the picture is put through.
+    cos, sin = angle.cos() / size, angle.sin() / size
+    rows = [cos + slant * sin, sin - slant * cos, -sin, cos]
+    inverse = torch.stack(rows, dim=1).reshape(b, 2, 2)
+    # grid_sample measures both sides as −1..1, so on a rectangle x and y have to be mixed in proportion.
+    proportion = torch.ones(2, 2, device=images.device)
+    proportion[0, 1], proportion[1, 0] = height / width, width / height
+    inverse = inverse * proportion
+    origin = -(inverse * 2 * shift[:, None, :]).sum(2, keepdim=True)
+    theta = torch.cat([inverse, origin], dim=2).to(images.dtype)
+    grid = F.affine_grid(theta, [b, 1, height, width], align_corners=False)
+    return F.grid_sample(images, grid, align_corners=False)
+
+
+def random_affine(
+    images: Images,
+    *,
+    degrees: float = 0.0,
+    shift: float = 0.0,
+    scale: float = 0.0,
+    shear: float = 0.0,
+    generator: Generator | None = None,
+) -> Images:
+    """:func:`affine` with amounts drawn for each image.
+
+    Args:
+        degrees: largest angle, either way.
+        shift: largest shift either way, as a share of the side.
+        scale: largest change of size, as a share: 0.1 gives 0.9 to 1.1.
+        shear: largest slant either way, in pixels across for each pixel down.
+    """
+    angle = between(images, -1, 1, generator) * math.radians(degrees)
+    size = 1 + between(images, -scale, scale, generator)
+    slant = between(images, -shear, shear, generator)
+    return affine(images, angle, size, slant, between(images, -shift, shift, generator, 2))
+
+
+def random_erase(images: Images, probability: float, generator: Generator | None = None) -> Images:
+    """With ``probability``, fill a rectangle of 2 to 33 % of the image with noise.
+
+    Source: Zhong et al. 2020, algorithm 1, with sides in a proportion of ½ to 2.
+    """
+    area = between(images, 0.02, 0.33, generator)
+    proportion = (between(images, -1, 1, generator) * math.log(2)).exp()
+    inside = random_boxes(images, (area * proportion).sqrt(), (area / proportion).sqrt(), generator)
+    inside &= between(images, 0, 1, generator, 1, 1) < probability
+    noise = torch.rand(images.shape, device=images.device, generator=generator)
+    return torch.where(inside[:, None], noise.to(images.dtype), images)
+
+
+def random_boxes(
+    images: Images,
+    tall: Float[Tensor, " b"],
+    wide: Float[Tensor, " b"],
+    generator: Generator | None,
+    over_border: bool = False,
+) -> Bool[Tensor, "b H W"]:
+    """True in a rectangle at a random place; its sides are the shares ``tall`` and ``wide`` of the image's.
+
+    It lies wholly inside, or has its middle anywhere and is cut at the border.
+    """
+    boxes = []
+    for side, share in ((images.shape[2], tall), (images.shape[3], wide)):
+        half = side * share / 2
+        margin = torch.zeros_like(half) if over_border else half
+        middle = margin + (side - 2 * margin) * between(images, 0, 1, generator)
+        pixel = torch.arange(side, device=images.device) + 0.5
+        boxes.append((pixel - middle[:, None]).abs() < half[:, None])
+    return boxes[0][:, :, None] & boxes[1][:, None, :]

@@ -1,0 +1,211 @@
+"""Sets of images, in memory or on disk, that hand out batches in the same way (chapter 6)."""
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Int64, UInt8
+from PIL import Image, ImageOps
+from torch import Tensor
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+
+WORKERS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A set of images that fits in memory.
+
+    Attributes:
+        images: ``(n, c, H, W)``, bytes.
+        labels: ``(n,)``, class numbers.
+        classes: a name for each class number.
+        variant: where the images come from, in the words that belong beside every figure got on them.
+        masks: ``(n, H, W)``, true on the object; only ``shapes`` knows it.
+    """
+
+    images: UInt8[Tensor, "n c H W"]
+    labels: Int64[Tensor, " n"]
+    classes: tuple[str, ...]
+    variant: str
+    masks: Bool[Tensor, "n H W"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index) -> "Dataset":
+        """The images at ``index``: a slice, or a tensor of numbers."""
+        masks = None if self.masks is None else self.masks[index]
+        return replace(self, images=self.images[index], labels=self.labels[index], masks=masks)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) of every image."""
+        return tuple(self.images.shape[1:])
+
+    def to(self, device: torch.device | str) -> "Dataset":
+        masks = None if self.masks is None else self.masks.to(device)
+        return replace(self, images=self.images.to(device), labels=self.labels.to(device), masks=masks)
+
+    def batches(
+        self, numbers: Sequence[Int64[Tensor, " _"]], device: torch.device | str = "cpu"
+    ) -> Iterator[tuple[UInt8[Tensor, "_ c H W"], Int64[Tensor, " _"]]]:
+        """For each tensor of image numbers the images ``(b, c, H, W)``, as bytes, and their labels, on ``device``.
+
+        Where the images lie on that device already, as after ``to``, nothing is copied while a pass runs. A training
+        loop takes the batches of an :class:`ImageFiles` in the same way.
+        """
+        order = torch.cat(list(numbers)).to(self.images.device)
+        for group in order.split([len(group) for group in numbers]):
+            yield self.images[group].to(device), self.labels[group].to(device)
+
+    def resize(self, img_size: tuple[int, int]) -> "Dataset":
+        """In another (height, width); bilinear, each new pixel an average of all that it covers."""
+        if self.image_shape[1:] == tuple(img_size):
+            return self
+        parts = [_resize(part.float(), img_size).round().clamp(0, 255).byte() for part in self.images.split(1000)]
+        masks = None if self.masks is None else _resize(self.masks[:, None].float(), img_size)[:, 0] >= 0.5
+        return replace(self, images=torch.cat(parts), masks=masks)
+
+
+def _resize(images: Tensor, img_size: tuple[int, int]) -> Tensor:
+    return F.interpolate(images, size=img_size, mode="bilinear", antialias=True)
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """A set of images that stays on disk; each batch is decoded when it is needed.
+
+    It offers what :class:`Dataset` does, except ``images`` and ``masks``: ``len``, ``[...]``, ``to``, ``image_shape``,
+    ``classes``, ``labels``, ``variant`` and, above all, ``batches``.
+
+    Attributes:
+        files: paths of the images.
+        labels: ``(n,)``, class numbers.
+        classes: a name for each class number.
+        variant: where the images come from.
+        img_size: (height, width); an image of another size is resized until its shorter side fits, and the middle is
+            cut out. None takes them as they are, which then have to be of one size.
+    """
+
+    files: tuple[str, ...]
+    labels: Int64[Tensor, " n"]
+    classes: tuple[str, ...]
+    variant: str
+    img_size: tuple[int, int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index) -> "ImageFiles":
+        """The images at ``index``: a slice, or a tensor of numbers."""
+        numbers = torch.arange(len(self))[index].tolist()
+        return replace(self, files=tuple(self.files[number] for number in numbers), labels=self.labels[index])
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) of every image."""
+        return (3, *(self.img_size or decode(self.files[0]).shape[1:]))
+
+    def to(self, device: torch.device | str) -> "ImageFiles":
+        """Itself: it is the batches that go to a device."""
+        return self
+
+    def batches(
+        self, numbers: Sequence[Int64[Tensor, " _"]], device: torch.device | str = "cpu"
+    ) -> Iterator[tuple[UInt8[Tensor, "_ 3 H W"], Int64[Tensor, " _"]]]:
+        """For each tensor of image numbers the images ``(b, 3, H, W)``, as bytes, and their labels, on ``device``.
+
+        Worker processes decode the next batches while the model works on this one.
+
+        Raises:
+            ValueError: an image is damaged; the message names the file.
+        """
+        on_gpu = torch.device(device).type == "cuda"
+        order = [group.tolist() for group in numbers]
+        loader = DataLoader(
+            _Decoder(self),
+            sampler=order,
+            batch_size=None,
+            num_workers=WORKERS,
+            pin_memory=on_gpu,
+            generator=torch.Generator(),  # else it draws from the global one, and streaming would change a run
+        )
+        for images, labels in loader:
+            if isinstance(images, str):
+                raise ValueError(images)
+            yield images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+
+
+@dataclass(frozen=True)
+class _Decoder:
+    """What a worker process runs: a list of image numbers in, a batch out; or the reason why there is none."""
+
+    dataset: ImageFiles
+
+    def __getitem__(self, numbers: list[int]) -> tuple[Tensor | str, Tensor]:
+        files, labels = [self.dataset.files[number] for number in numbers], self.dataset.labels[numbers]
+        try:
+            return decode_all(files, self.dataset.img_size), labels
+        except ValueError as error:  # raised in the worker, it would come out with the worker's traceback as its text
+            return str(error), labels
+
+
+def decode(path: str, img_size: tuple[int, int] | None = None) -> UInt8[Tensor, "3 H W"]:
+    """One image as RGB bytes, upright; resized by its shorter side and cut to ``img_size`` from the middle.
+
+    Raises:
+        ValueError: the file is no whole image.
+    """
+    try:
+        with Image.open(path) as image:
+            if img_size:  # a large photograph need not be decoded in full: JPEG knows how to give ½, ¼ and ⅛
+                image.draft(None, (2 * max(img_size),) * 2)
+            image = ImageOps.exif_transpose(image).convert("RGB")
+            if img_size and image.size != img_size[::-1]:
+                image = ImageOps.fit(image, img_size[::-1], Image.Resampling.BILINEAR)
+            return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise ValueError(f"{path} is no whole image: {error}. Replace or delete it") from error
+
+
+def decode_all(
+    files: Sequence[str], img_size: tuple[int, int] | None = None, progress: bool = False
+) -> UInt8[Tensor, "n 3 H W"]:
+    """All images as one tensor.
+
+    Args:
+        progress: decode in several threads and show a bar, once it takes longer than a second.
+
+    Raises:
+        ValueError: a file is no whole image, or sizes differ and no ``img_size`` is given.
+    """
+    first = decode(files[0], img_size)
+    images = torch.empty(len(files), *first.shape, dtype=torch.uint8)
+
+    def put(number: int) -> None:
+        image = decode(files[number], img_size)
+        if image.shape != first.shape:
+            sizes = [f"{size[2]}×{size[1]} pixels" for size in (image.shape, first.shape)]
+            raise ValueError(f"{files[number]} has {sizes[0]}, {files[0]} {sizes[1]}: name the img_size for all")
+        images[number] = image
+
+    if not progress:
+        for number in range(len(files)):
+            put(number)
+        return images
+    with ThreadPoolExecutor(WORKERS) as pool:
+        try:
+            for _ in tqdm(
+                pool.map(put, range(len(files))), "decoding", len(files), unit=" images", delay=1, mininterval=1
+            ):
+                pass
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return images

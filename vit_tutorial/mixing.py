@@ -1,0 +1,48 @@
+"""Mixup and CutMix: each image takes over a part of another one, and of its target (chapter 6).
+
+All functions take and give images as ``(b, c, H, W)`` floating point in 0..1, and draw from ``generator``, which lies
+on the images' device. None reads a value back from the device, so a GPU never waits for the host.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+
+from vit_tutorial.geometry import random_boxes
+
+Images = Float[Tensor, "b c H W"]
+Targets = Float[Tensor, "b k"]
+
+
+def mixup(images: Images, targets: Targets, alpha: float, generator: Generator | None = None) -> tuple[Images, Targets]:
+    """Blend each image, and its target, with another of the batch; its share is drawn from Beta(alpha, alpha).
+
+    Source: Zhang et al. 2018, equation 1; the share is drawn for each image, not once for the batch.
+    """
+    share = _beta(images, alpha, generator)
+    partner = torch.randperm(len(images), device=images.device, generator=generator)
+    blended = torch.lerp(images[partner], images, share[:, None, None, None].to(images.dtype))
+    return blended, torch.lerp(targets[partner], targets, share[:, None])
+
+
+def cutmix(
+    images: Images, targets: Targets, alpha: float, generator: Generator | None = None
+) -> tuple[Images, Targets]:
+    """Put a rectangle of another image of the batch into each; targets mix by the pixels that were really replaced.
+
+    Source: Yun et al. 2019, section 3.1: the part kept is drawn from Beta(alpha, alpha), the rectangle has the image's
+    proportions and is cut at the border.
+    """
+    partner = torch.randperm(len(images), device=images.device, generator=generator)
+    side = (1 - _beta(images, alpha, generator)).sqrt()
+    inside = random_boxes(images, side, side, generator, over_border=True)
+    share = 1 - inside.float().mean((1, 2))
+    mixed = torch.where(inside[:, None], images[partner], images)
+    return mixed, torch.lerp(targets[partner], targets, share[:, None])
+
+
+def _beta(images: Images, alpha: float, generator: Generator | None) -> Float[Tensor, " b"]:
+    """Beta(alpha, alpha) for each image: one of two gamma draws as a share of both, as torch.distributions does it."""
+    concentration = torch.full((len(images), 2), alpha, device=images.device)
+    gamma = torch._standard_gamma(concentration, generator=generator).clamp(min=1e-30)
+    return gamma[:, 0] / gamma.sum(1)

@@ -1,0 +1,140 @@
+"""Finished real runs: what was measured, where it comes from, and the weights (written by ``vit-tutorial train``)."""
+
+import json
+import os
+import platform
+import subprocess
+import time
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from vit_tutorial.augment import Augment
+from vit_tutorial.config import ViTConfig
+from vit_tutorial.distributed import rank_and_world
+from vit_tutorial.model import ViT
+from vit_tutorial.recipes import Recipe, load_split, make_model
+from vit_tutorial.training import evaluate, fit
+
+FOLDER = Path(__file__).parent / "recorded"  # comes with the package
+OWN_RUNS = Path("runs")  # of the user, below the working directory
+
+
+def run_recipe(
+    name: str, recipe: Recipe, folder: Path, *, device: str = "cpu", keep_weights: bool = True, progress: bool = True
+) -> dict:
+    """Train a recipe to the end, going on where an interrupted run stopped, and record it in ``folder``.
+
+    The test set is read once, after the last pass. Of several processes only the first writes.
+
+    Args:
+        name: of the recipe.
+        keep_weights: whether to store the final weights, in half precision.
+
+    Returns:
+        the metrics, as they stand in ``metrics.json``.
+    """
+    train, val = load_split(recipe, "train"), load_split(recipe, "val")
+    model = make_model(recipe)
+    checkpoint = folder / "checkpoint.pt"
+    history = fit(model, train, val, recipe, device=device, checkpoint=checkpoint, progress=progress)
+    metrics = {
+        "name": name,
+        "recipe": asdict(recipe),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "data": train.variant,
+        "images": {"train": len(train), "val": len(val)},
+        "samples_seen": len(train) * recipe.epochs,
+        "history": history,
+        "test": evaluate(model, load_split(recipe, "test"), recipe),
+        "seconds": sum(entry["seconds"] for entry in history),
+        "processes": rank_and_world()[1],
+        "device": _device_name(device),
+        "versions": {"python": platform.python_version(), **{p: version(p) for p in ("torch", "torchvision", "numpy")}},
+        "commit": _commit(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+    if rank_and_world()[0] == 0:
+        folder.mkdir(parents=True, exist_ok=True)
+        weights = folder / "model.safetensors"
+        weights.unlink(missing_ok=True)
+        if keep_weights:
+            save_file({key: value.half().contiguous().cpu() for key, value in model.state_dict().items()}, weights)
+        part = folder / ".metrics.json.part"
+        part.write_text(json.dumps(metrics, indent=1) + "\n", encoding="utf-8")
+        os.replace(part, folder / "metrics.json")
+        checkpoint.unlink(missing_ok=True)
+    return metrics
+
+
+def _device_name(device: str) -> str:
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"CPU, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def _commit() -> str:
+    """The checkout's commit, with a ``+`` where files of the package differ from it; empty outside a checkout."""
+    here = Path(__file__).parent
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, check=True).stdout
+
+    try:
+        tracked = git("ls-files", "recorded.py")
+        return (
+            git("rev-parse", "HEAD").strip() + ("+" if git("status", "--porcelain", "*.py") else "") if tracked else ""
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def recorded_runs() -> list[str]:
+    """The names of all recorded runs."""
+    return sorted(path.parent.name for path in FOLDER.glob("*/metrics.json"))
+
+
+def find_run(run: str) -> Path:
+    """The folder of a run: one that was recorded, or one of your own in ``runs/``.
+
+    Raises:
+        ValueError: when there is no such run.
+    """
+    for folder in (FOLDER / run, OWN_RUNS / run):
+        if (folder / "metrics.json").exists():
+            return folder
+    raise ValueError(f"there is no finished run {run!r}; recorded are: {', '.join(recorded_runs()) or 'none'}")
+
+
+def load_metrics(run: str) -> dict:
+    """What a run measured.
+
+    Raises:
+        ValueError: when there is no such run.
+    """
+    return json.loads((find_run(run) / "metrics.json").read_text(encoding="utf-8"))
+
+
+def load_recorded(run: str) -> tuple[ViT, Recipe]:
+    """A run's model with its weights, in evaluation mode, and its recipe.
+
+    Raises:
+        ValueError: when there is no such run, or its weights were not kept.
+    """
+    path = find_run(run) / "model.safetensors"
+    if not path.exists():
+        raise ValueError(f"the weights of {run!r} were not kept; its metrics are in {path.parent}")
+    recipe = recipe_from_dict(load_metrics(run)["recipe"])
+    model = ViT(recipe.model)
+    model.load_state_dict({key: value.float() for key, value in load_file(path).items()})
+    return model.eval(), recipe
+
+
+def recipe_from_dict(fields: dict) -> Recipe:
+    """The recipe that :func:`dataclasses.asdict`, and JSON after it, turned into ``fields``."""
+    model = {key: tuple(value) if isinstance(value, list) else value for key, value in fields["model"].items()}
+    return Recipe(**{**fields, "model": ViTConfig(**model), "augment": Augment(**fields["augment"])})

@@ -1,0 +1,111 @@
+"""Where each named data set comes from: MNIST, CIFAR-10, scikit-learn's digits, and our own shapes (chapter 6)."""
+
+import math
+from pathlib import Path
+
+import torch
+import torchvision
+from jaxtyping import UInt8
+from torch import Tensor
+from torchvision.datasets.utils import check_integrity
+
+from vit_tutorial.downloads import ensure
+from vit_tutorial.folders import decode_cached, find_images
+from vit_tutorial.images import Dataset, ImageFiles
+from vit_tutorial.shapes import SHAPES, draw_shapes
+
+VAL_IMAGES = 5_000  # of the training images of MNIST and CIFAR-10
+SPLIT_SEED = 0
+MNIST_FILES = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
+CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_RETRY = "delete it and load again to have it downloaded"
+
+
+def mnist(root: Path, split: str, download: bool) -> Dataset:
+    """Handwritten digits, 28×28 grey pixels (LeCun et al. 1998), from torchvision's files; see ``load_dataset``."""
+
+    def fetch(folder: Path) -> Path:
+        torchvision.datasets.MNIST(folder, download=True)  # compares checksums and unpacks
+        return folder / "MNIST" / "raw"
+
+    ensure("MNIST", root, "MNIST/raw", MNIST_FILES, fetch if download else None)
+    names = MNIST_FILES[2:] if split == "test" else MNIST_FILES[:2]
+    images, labels = (_read_idx(root / "MNIST" / "raw" / name) for name in names)
+    if images.ndim != 3 or labels.shape != images.shape[:1]:
+        found = f"images {tuple(images.shape)} and labels {tuple(labels.shape)}"
+        raise ValueError(f"{root / 'MNIST' / 'raw'} has {found}, which do not belong together; {_RETRY}")
+    return _without_val(Dataset(images[:, None], labels.long(), tuple("0123456789"), "MNIST"), split)
+
+
+def _read_idx(path: Path) -> UInt8[Tensor, "..."]:
+    """MNIST's own format: the bytes 0, 0, 8 (for unsigned bytes) and the number of axes; each axis as 4 bytes; data."""
+    content = path.read_bytes()
+    if len(content) < 4 or content[:3] != b"\x00\x00\x08":
+        raise ValueError(f"{path} is damaged: it starts with {content[:4].hex(' ')}, not with 00 00 08; {_RETRY}")
+    start = 4 + 4 * content[3]
+    shape = [int.from_bytes(content[i : i + 4], "big") for i in range(4, start, 4)]
+    if len(content) != start + math.prod(shape):
+        raise ValueError(f"{path} is damaged: {len(content)} bytes, {start + math.prod(shape)} wanted; {_RETRY}")
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)[start:].reshape(shape)
+
+
+def cifar10(root: Path, split: str, download: bool) -> Dataset:
+    """Ten kinds of animals and vehicles, 32×32 colour pixels (Krizhevsky 2009); see ``load_dataset``."""
+    if (root / "cifar10").is_dir():
+        return _without_val(_cifar10_images(root / "cifar10", "test" if split == "test" else "train"), split)
+    official = torchvision.datasets.CIFAR10
+    checksums = dict([*official.train_list, *official.test_list, (official.meta["filename"], official.meta["md5"])])
+
+    def fetch(folder: Path) -> Path:
+        official(folder, download=True)
+        return folder / official.base_folder
+
+    ensure("CIFAR-10", root, official.base_folder, list(checksums), fetch if download else None)
+    try:
+        cifar = official(root, train=split != "test")
+    except RuntimeError as error:  # it compares the checksums, but does not say which is wrong
+        place = root / official.base_folder
+        wrong = (place / file for file, checksum in checksums.items() if not check_integrity(place / file, checksum))
+        raise ValueError(f"{next(wrong, place)} is damaged: its checksum is wrong; {_RETRY}") from error
+    pixels = torch.from_numpy(cifar.data).permute(0, 3, 1, 2).contiguous()
+    return _without_val(Dataset(pixels, torch.tensor(cifar.targets), tuple(cifar.classes), "CIFAR-10"), split)
+
+
+def _cifar10_images(tree: Path, split: str) -> Dataset:
+    if not (tree / split).is_dir():
+        raise ValueError(f"{tree} has no folder {split}. Add it, or move {tree} away to have CIFAR-10 downloaded")
+    files, labels, classes = find_images(tree / split, CIFAR_CLASSES)
+    if missing := set(range(10)) - set(labels.tolist()):
+        raise ValueError(f"{tree / split} has no folder {classes[min(missing)]}. Add it, or move {tree} away")
+    kind = "JPEG" if files[0].lower().endswith((".jpg", ".jpeg")) else Path(files[0]).suffix[1:].upper()
+    dataset = ImageFiles(files, labels, classes, f"CIFAR-10 ({kind} copy)")
+    return Dataset(decode_cached(dataset, tree / f".{split}.npz"), labels, classes, dataset.variant)
+
+
+def digits(split: str) -> Dataset:
+    """1,797 handwritten digits, 8×8 grey pixels, that come with scikit-learn: 1,257 to train on, 180, and 360."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    pixels = torch.from_numpy(bunch.images * (255 / 16)).round().to(torch.uint8)[:, None]
+    whole = Dataset(pixels, torch.from_numpy(bunch.target).long(), tuple("0123456789"), "scikit-learn's digits")
+    order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(SPLIT_SEED))
+    first, last = {"test": (0, 360), "val": (360, 540), "train": (540, len(whole))}[split]
+    return whole[order[first:last]]
+
+
+def shapes(split: str) -> Dataset:
+    """10,000, 1,000 and 2,000 of our own images; see :func:`~vit_tutorial.shapes.draw_shapes`."""
+    size, seed = {"train": (10_000, 0), "val": (1_000, 1), "test": (2_000, 2)}[split]
+    images, labels, masks = draw_shapes(size, seed)
+    return Dataset(images, labels, SHAPES, "shapes, drawn by this package", masks)
+
+
+def _without_val(dataset: Dataset, split: str) -> Dataset:
+    """The training images without those set apart for validation, or these; the test images as they are."""
+    if split == "test":
+        return dataset
+    if len(dataset) <= VAL_IMAGES:
+        raise ValueError(f"{dataset.variant} has {len(dataset)} training images; {VAL_IMAGES} are for validation alone")
+    order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(SPLIT_SEED))
+    return dataset[order[:VAL_IMAGES] if split == "val" else order[VAL_IMAGES:]]

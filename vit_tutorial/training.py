@@ -1,0 +1,290 @@
+"""A training loop that fits on one screen, and what it needs: schedule, parameter groups, evaluation (chapter 6)."""
+
+import math
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from jaxtyping import Float, Int64, Shaped
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from tqdm import tqdm
+
+from vit_tutorial.augment import Augment
+from vit_tutorial.averaging import Average
+from vit_tutorial.checkpoints import load_checkpoint, save_checkpoint
+from vit_tutorial.distributed import rank_and_world
+from vit_tutorial.images import Dataset, ImageFiles
+from vit_tutorial.optimizers import MuonWithAdamW, parameter_groups
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How a model is trained.
+
+    Args:
+        epochs: passes over the training images.
+        batch_size: images in a step, over all processes.
+        lr: the highest learning rate.
+        schedule: ``"cosine"`` (linear warm-up, then cosine to 0) or ``"constant"``.
+        warmup: share of all steps in which the learning rate rises.
+        optimizer: ``"adamw"``, ``"adam"``, or ``"muon"`` for the matrices in the blocks with AdamW for the rest.
+        weight_decay: on matrices only; norms, biases, positions and class token have none.
+        beta2: Adam's second decay rate.
+        label_smoothing: share of the target that is spread over all classes.
+        clip_grad: largest norm of the gradient; 0 turns it off.
+        ema: decay of the weight average that is evaluated, for each step; 0 turns it off.
+        softmax_head: put a softmax before the loss, a mistake that one published tutorial makes.
+        mean: what is taken off a pixel, which lies in 0..1, first;
+        std: and what it is divided by then.
+        augment: random changes to the training images; see ``vit_tutorial.augment``.
+        compile: run the model through ``torch.compile``.
+        seed: of the weights, the order and the augmentation.
+
+    Raises:
+        ValueError: when a value is out of range or an option unknown.
+    """
+
+    epochs: int = 10
+    batch_size: int = 128
+    lr: float = 1e-3
+    schedule: str = "cosine"
+    warmup: float = 0.1
+    optimizer: str = "adamw"
+    weight_decay: float = 0.05
+    beta2: float = 0.999
+    label_smoothing: float = 0.0
+    clip_grad: float = 1.0
+    ema: float = 0.0
+    softmax_head: bool = False
+    mean: float = 0.5
+    std: float = 0.5
+    augment: Augment = field(default_factory=Augment)
+    compile: bool = False
+    seed: int = 0
+
+    def __post_init__(self):
+        for name, allowed in (("schedule", ("cosine", "constant")), ("optimizer", ("adamw", "adam", "muon"))):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} must be one of {', '.join(allowed)}; got {getattr(self, name)!r}")
+        for name, low in (("epochs", 1), ("batch_size", 1), ("lr", 0), ("weight_decay", 0), ("clip_grad", 0)):
+            if getattr(self, name) < low:
+                raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
+        for name in ("warmup", "label_smoothing", "ema"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(self, name)}")
+
+
+def lr_at(step: int, total_steps: int, config: TrainConfig) -> float:
+    """The learning rate of step ``step`` of ``total_steps``, counted from 0."""
+    if config.schedule == "constant":
+        return config.lr
+    warmup_steps = int(config.warmup * total_steps)
+    if step < warmup_steps:
+        return config.lr * (step + 1) / warmup_steps
+    progress = (step - warmup_steps) / max(1, total_steps - warmup_steps)
+    return config.lr * (1 + math.cos(math.pi * progress)) / 2
+
+
+def to_input(images: Shaped[Tensor, "b c H W"], config: TrainConfig) -> Float[Tensor, "b c H W"]:
+    """Bytes, or floating point in 0..1, to what the model takes."""
+    images = images.float() / 255 if images.dtype == torch.uint8 else images
+    return (images - config.mean) / config.std
+
+
+def loss_of(logits: Float[Tensor, "b k"], targets: Float[Tensor, "b k"], config: TrainConfig) -> Float[Tensor, ""]:
+    """Cross-entropy against targets that may be soft; with ``softmax_head`` as one published tutorial has it."""
+    if config.softmax_head:
+        logits = logits.softmax(dim=-1)
+    return F.cross_entropy(logits, targets, label_smoothing=config.label_smoothing)
+
+
+def train_epoch(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | MuonWithAdamW,
+    train: Dataset | ImageFiles,
+    epoch: int,
+    config: TrainConfig,
+    average: Average | None = None,
+    bar: tqdm | None = None,
+) -> tuple[float, float]:
+    """One pass over the training images, each seen once; returns the mean loss and accuracy.
+
+    All randomness of a pass follows from the seed and the pass's number, so a run can go on at any pass.
+    """
+    device, (rank, world) = next(model.parameters()).device, rank_and_world()
+    torch.manual_seed(_mix(config.seed, epoch, rank))  # dropout
+    generator = torch.Generator(device).manual_seed(_mix(config.seed, epoch, rank))  # augmentation
+    batches = batches_of(len(train), epoch, config)
+    sizes, steps = [len(batch) for batch in batches], len(batches)
+    # The sums stay on the device until the end: reading them at each step would make a GPU wait.
+    losses, correct = torch.zeros(steps, device=device), torch.zeros((), device=device)
+    model.train()
+    for i, (images, labels) in enumerate(train.batches([batch[rank::world] for batch in batches], device)):
+        step = epoch * steps + i
+        for group in optimizer.param_groups:
+            group["lr"] = lr_at(step, steps * config.epochs, config)
+        targets = F.one_hot(labels, len(train.classes)).float()
+        images, targets = config.augment(images.float() / 255, targets, generator)
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            logits = model(to_input(images, config)).float()
+        # Processes average their gradients; weighting by their share makes that the mean over the whole batch.
+        loss = loss_of(logits, targets, config) * (len(labels) * world / sizes[i])
+        optimizer.zero_grad()
+        loss.backward()
+        if config.clip_grad:
+            nn.utils.clip_grad_norm_(model.parameters(), config.clip_grad)
+        optimizer.step()
+        if average:
+            average.update(step)
+        losses[i] = loss.detach() * (sizes[i] / world)
+        correct += (logits.argmax(-1) == targets.argmax(-1)).sum()
+        if bar is not None:
+            bar.update(sizes[i])
+    if world > 1:
+        dist.all_reduce(losses)
+        dist.all_reduce(correct)
+    stop_unless_finite(losses, epoch, config)
+    return losses.sum().item() / sum(sizes), correct.item() / sum(sizes)
+
+
+def batches_of(num_images: int, epoch: int, config: TrainConfig) -> list[Int64[Tensor, " _"]]:
+    """The numbers of all images in the order of pass ``epoch``, cut into batches; the last one may be smaller.
+
+    One that has fewer images than there are processes cannot be shared and is left out.
+    """
+    order = torch.randperm(num_images, generator=torch.Generator().manual_seed(_mix(config.seed, epoch)))
+    return [batch for batch in order.split(config.batch_size) if len(batch) >= rank_and_world()[1]]
+
+
+def fit(
+    model: nn.Module,
+    train: Dataset | ImageFiles,
+    val: Dataset | ImageFiles,
+    config: TrainConfig,
+    *,
+    device: torch.device | str = "cpu",
+    checkpoint: str | Path | None = None,
+    progress: bool = True,
+) -> list[dict[str, float]]:
+    """Train ``model`` in place.
+
+    Args:
+        checkpoint: a file that is rewritten after each pass, and from which an interrupted run goes on.
+        progress: whether to show a progress bar.
+
+    Returns:
+        the history, an entry for each pass: train and validation loss and accuracy, learning rate at the end,
+        seconds for both.
+
+    Raises:
+        ValueError: when the batch cannot be shared among the processes, or the checkpoint is of another run.
+        FloatingPointError: when the loss is not finite; the message has the step, the learning rate and what to try.
+    """
+    rank, world = rank_and_world()
+    if config.batch_size % world:
+        raise ValueError(f"batch_size {config.batch_size} is not divisible by the number of processes {world}")
+    model.to(device)
+    train, val = train.to(device), val.to(device)
+    optimizer = make_optimizer(model, config)
+    average = Average(model, config.ema) if config.ema else None
+    history = []
+    if checkpoint and Path(checkpoint).exists():
+        history = load_checkpoint(checkpoint, model, optimizer, average, config)
+    run = DistributedDataParallel(model) if world > 1 else model
+    run = torch.compile(run) if config.compile else run
+    images = len(train) * config.epochs
+    with tqdm(
+        total=images,
+        initial=len(train) * len(history),
+        unit=" images",
+        unit_scale=True,
+        disable=not progress or rank > 0,
+    ) as bar:
+        for epoch in range(len(history), config.epochs):
+            start = time.perf_counter()
+            train_loss, train_accuracy = train_epoch(run, optimizer, train, epoch, config, average, bar)
+            with average.weights() if average else nullcontext():
+                scores = evaluate(model, val, config)
+            history.append(
+                {
+                    "train_loss": train_loss,
+                    "train_accuracy": train_accuracy,
+                    "val_loss": scores["loss"],
+                    "val_accuracy": scores["accuracy"],
+                    "lr": optimizer.param_groups[0]["lr"],
+                    "seconds": time.perf_counter() - start,
+                }
+            )
+            bar.set_postfix_str(
+                f"pass {epoch + 1}/{config.epochs}: loss {train_loss:.3f}, accuracy {train_accuracy:.2%}, "
+                f"validation {scores['accuracy']:.2%}"
+            )
+            if checkpoint and rank == 0:
+                save_checkpoint(checkpoint, model, optimizer, average, config, history)
+    if average:
+        model.load_state_dict(average.state)
+    return history
+
+
+def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer | MuonWithAdamW:
+    """The config's optimizer, with decay on matrices only."""
+    betas = (0.9, config.beta2)
+    if config.optimizer == "muon":
+        return MuonWithAdamW(model, config.lr, config.weight_decay, betas)
+    make = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
+    return make(parameter_groups(model, config.weight_decay), lr=config.lr, betas=betas, fused=True)
+
+
+@torch.no_grad()
+def predict(
+    model: nn.Module, dataset: Dataset | ImageFiles, config: TrainConfig, batch_size: int = 1000
+) -> Float[Tensor, "n k"]:
+    """Logits for every image, in order, in evaluation mode and full precision."""
+    device, was_training = next(model.parameters()).device, model.training
+    model.eval()
+    batches = dataset.batches(torch.arange(len(dataset)).split(batch_size), device)
+    logits = [model(to_input(images, config)) for images, _ in batches]
+    model.train(was_training)
+    return torch.cat(logits)
+
+
+def evaluate(model: nn.Module, dataset: Dataset | ImageFiles, config: TrainConfig) -> dict[str, Any]:
+    """Loss, accuracy and confusion matrix (rows: true class, columns: predicted) over a whole set."""
+    logits = predict(model, dataset, config)
+    labels = dataset.labels.to(logits.device)
+    num_classes = len(dataset.classes)
+    targets = F.one_hot(labels, num_classes).float()
+    plain = replace(config, label_smoothing=0.0)
+    predicted = logits.argmax(-1)
+    counts = torch.bincount(labels * num_classes + predicted, minlength=num_classes**2)
+    return {
+        "loss": loss_of(logits, targets, plain).item(),
+        "accuracy": (predicted == labels).float().mean().item(),
+        "confusion": counts.reshape(num_classes, num_classes).tolist(),
+    }
+
+
+def stop_unless_finite(losses: Float[Tensor, " steps"], epoch: int, config: TrainConfig) -> None:
+    """Raise a FloatingPointError that names the first step of the pass whose loss is not finite."""
+    bad = (~losses.isfinite()).nonzero()
+    if len(bad):
+        step, total_steps = epoch * len(losses) + int(bad[0]), len(losses) * config.epochs
+        raise FloatingPointError(
+            f"the loss is {losses[bad[0]].item()} at step {step} of {total_steps}, learning rate "
+            f"{lr_at(step, total_steps, config):.2g}. Try a lower lr than {config.lr:g}, a longer warmup than "
+            f"{config.warmup:g} of the steps, or clip_grad 1 (now {config.clip_grad:g})"
+        )
+
+
+def _mix(*numbers: int) -> int:
+    """One seed out of several numbers, so that neither neighbouring seeds nor epochs share their randomness."""
+    value = 0
+    for number in numbers:
+        value = (value * 1_000_003 + number + 1) % 2**63
+    return value
