@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "book"))
 import links
 
 SLUG, BRANCH = links.address(ROOT)
-CHAPTERS = ["01_patches", "02_positions", "03_attention", "04_encoder", "05_model"]
+CHAPTERS = ["01_patches", "02_positions", "03_attention", "04_encoder", "05_model", "06_mnist"]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 INSTALL = f"vit-tutorial @ git+https://github.com/{SLUG}"
 
@@ -220,7 +220,7 @@ def test_chapters_are_the_same_in_the_folder_the_contents_and_the_readme():
 
 @pytest.mark.parametrize("stem", CHAPTERS)
 def test_a_chapter_has_its_module_its_checks_and_their_tests(stem):
-    name = stem[3:]
+    name = {"mnist": "training"}.get(stem[3:], stem[3:])
     for file in (f"vit_tutorial/{name}.py", f"vit_tutorial/checks/{name}.py", f"tests/test_{name}.py"):
         assert (ROOT / file).is_file(), file
 
