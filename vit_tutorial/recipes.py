@@ -58,7 +58,8 @@ def load_split(recipe: Recipe, split: str, **options) -> Dataset | ImageFiles:
 
 # vit-tutorial train mnist-seed
 # A published tutorial as written: 5,689 parameters, Adam, a softmax before the loss, pixels in 0..1. Only the 5,000
-# validation images are not trained on. About 20 s on one CPU core; seeds differ: 91 to 92 % (validation), once 84 %.
+# validation images are not trained on. About 20 s on one CPU core; 84.7, 91.3 and 92.1 % on the test set (recorded):
+# with the first seed the model never learns to say "5".
 MNIST_SEED = Recipe(
     dataset="mnist",
     model=PRESETS["mnist_000"],
@@ -77,7 +78,7 @@ MNIST_SEED = Recipe(
 
 # vit-tutorial train mnist-fixed
 # The same 5,689 parameters and 5 passes with logits, normalised pixels, smaller batches, a schedule and clipping.
-# About 30 s on one CPU core; 96.3 to 96.6 % (validation).
+# About 30 s on one CPU core; 96.2 to 97.0 % on the test set (recorded, three seeds).
 MNIST_FIXED = replace(
     MNIST_SEED,
     batch_size=64,
@@ -94,8 +95,7 @@ MNIST_FIXED = replace(
 
 # vit-tutorial train mnist
 # Patches of 4×4: 49 tokens where the tutorial has 4, and 64 wide. Fixed positions in two dimensions, Muon, and
-# images that turn, move and grow a little. About 500 s on one CPU core;
-# 99.0 % (validation).
+# images that turn, move and grow a little. About 510 s of one CPU core; 99.3 % on the test set (recorded, one seed).
 MNIST = Recipe(
     dataset="mnist",
     model=ViTConfig(
@@ -115,7 +115,8 @@ MNIST = Recipe(
 )  # fmt: skip
 
 # vit-tutorial train shapes
-# Ten shapes of any colour on cluttered backgrounds, drawn by this package: no download.
+# Ten shapes of any colour on cluttered backgrounds, drawn by this package: no download. About 290 s on one busy CPU
+# core. Not tuned yet: one run reached 43 %.
 SHAPES = Recipe(
     dataset="shapes",
     model=ViTConfig(
