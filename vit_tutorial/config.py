@@ -1,5 +1,6 @@
 """The shape of a Vision Transformer as data: one frozen config, and the named sizes people publish."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 OPTIONS = {
@@ -25,6 +26,18 @@ def check_divisible(name: str, value: int, by_name: str, by: int) -> None:
     """Raise a ValueError unless ``by`` divides ``value``."""
     if by < 1 or value % by:
         raise ValueError(f"{name} {value} is not divisible by {by_name} {by}")
+
+
+def check_option(name: str, value: str, allowed: Iterable[str]) -> None:
+    """Raise a ValueError that lists what is allowed, unless ``value`` is among it."""
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
+
+
+def check_share(name: str, value: float) -> None:
+    """Raise a ValueError unless 0 ≤ ``value`` < 1."""
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} must be at least 0 and below 1, got {value}")
 
 
 def check_tiles(
@@ -97,11 +110,9 @@ class ViTConfig:
         if self.pos_embed == "sincos_2d":
             check_divisible("embed_dim", self.embed_dim, "the four parts of pos_embed='sincos_2d':", 4)
         for name, allowed in OPTIONS.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} must be one of {', '.join(allowed)}; got {getattr(self, name)!r}")
+            check_option(name, getattr(self, name), allowed)
         for name in ("drop_rate", "drop_path_rate"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(self, name)}")
+            check_share(name, getattr(self, name))
 
     @property
     def grid_size(self) -> tuple[int, int]:

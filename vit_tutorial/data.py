@@ -4,6 +4,7 @@ import os
 import warnings
 from pathlib import Path
 
+from vit_tutorial.config import check_option
 from vit_tutorial.folders import image_folder
 from vit_tutorial.images import Dataset, ImageFiles
 from vit_tutorial.sources import cifar10, digits, mnist, shapes
@@ -56,8 +57,7 @@ def load_dataset(
     """
     if name not in NAMES and not name.startswith("folder:"):
         raise ValueError(f"name must be one of {', '.join(NAMES)} or folder:PATH; got {name!r}")
-    if split not in SPLITS:
-        raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}")
+    check_option("split", split, SPLITS)
     root = Path(root) if root is not None else data_root()
     try:
         if name == "mnist":

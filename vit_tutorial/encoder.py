@@ -4,6 +4,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_tutorial.attention import Attend, Attention, fused_attention
+from vit_tutorial.config import check_option, check_share
 
 NORM_EPS = 1e-6  # timm and torchvision; nn.LayerNorm's own default is 1e-5, Hugging Face's ViT has 1e-12
 ACTIVATIONS = {"gelu": nn.GELU, "gelu_tanh": lambda: nn.GELU(approximate="tanh")}
@@ -24,8 +25,7 @@ class Mlp(nn.Module):
 
     def __init__(self, dim: int, hidden_dim: int, *, act: str = "gelu", drop: float = 0.0):
         super().__init__()
-        if act not in ACTIVATIONS:
-            raise ValueError(f"act must be one of {', '.join(ACTIVATIONS)}; got {act!r}")
+        check_option("act", act, ACTIVATIONS)
         if hidden_dim < 1:
             raise ValueError(f"hidden_dim must be at least 1, got {hidden_dim}")
         self.fc1 = nn.Linear(dim, hidden_dim)
@@ -50,8 +50,7 @@ class DropPath(nn.Module):
 
     def __init__(self, p: float = 0.0):
         super().__init__()
-        if not 0 <= p < 1:
-            raise ValueError(f"p must be at least 0 and below 1, got {p}")
+        check_share("p", p)
         self.p = p
 
     def forward(self, x: Float[Tensor, "b ..."]) -> Float[Tensor, "b ..."]:

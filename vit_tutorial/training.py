@@ -18,6 +18,7 @@ from tqdm import tqdm
 from vit_tutorial.augment import Augment
 from vit_tutorial.averaging import Average
 from vit_tutorial.checkpoints import load_checkpoint, save_checkpoint
+from vit_tutorial.config import check_option, check_share
 from vit_tutorial.distributed import rank_and_world
 from vit_tutorial.images import Dataset, ImageFiles
 from vit_tutorial.optimizers import MuonWithAdamW, parameter_groups
@@ -70,14 +71,12 @@ class TrainConfig:
 
     def __post_init__(self):
         for name, allowed in (("schedule", ("cosine", "constant")), ("optimizer", ("adamw", "adam", "muon"))):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} must be one of {', '.join(allowed)}; got {getattr(self, name)!r}")
+            check_option(name, getattr(self, name), allowed)
         for name, low in (("epochs", 1), ("batch_size", 1), ("lr", 0), ("weight_decay", 0), ("clip_grad", 0)):
             if getattr(self, name) < low:
                 raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
         for name in ("warmup", "label_smoothing", "ema"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(self, name)}")
+            check_share(name, getattr(self, name))
 
 
 def lr_at(step: int, total_steps: int, config: TrainConfig) -> float:
