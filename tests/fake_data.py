@@ -10,7 +10,7 @@ import pytest
 import torchvision
 from PIL import Image
 
-from vit_tutorial.sources import CIFAR_CLASSES
+from vit_tutorial.data.sources import CIFAR_CLASSES
 
 SIZES = {"train": 30, "t10k": 12}  # images in the small MNIST
 

@@ -5,8 +5,8 @@ import torch
 from devices import DEVICES, NoWaiting
 
 from vit_tutorial.augment import Augment, autocontrast, posterise, rand_augment, random_colour, solarise
-from vit_tutorial.geometry import random_affine, random_crop, random_erase, random_flip
-from vit_tutorial.mixing import cutmix, mixup
+from vit_tutorial.augment.geometry import random_affine, random_crop, random_erase, random_flip
+from vit_tutorial.augment.mixing import cutmix, mixup
 
 # each takes (images, generator) and gives images
 EACH = {

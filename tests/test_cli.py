@@ -55,7 +55,7 @@ def test_data_reports_sizes(capsys, own_folder, monkeypatch):
     out = capsys.readouterr().out
     assert f"data root: {own_folder}" in out
     assert "digits: train 1,257, val 180, test 360" in out
-    assert "shapes: train 10,000" in out
+    assert "shapes: train 20,000" in out
 
 
 def test_data_without_names_means_all(monkeypatch, capsys):

@@ -10,10 +10,9 @@ import torchvision
 from fake_data import fake_mnist_download, mnist_file, write_cifar_batches, write_mnist, write_tree
 from sklearn.datasets import load_digits
 
-from vit_tutorial import sources
-from vit_tutorial.data import data_root, load_dataset
-from vit_tutorial.shapes import draw_shapes
-from vit_tutorial.sources import CIFAR_CLASSES
+from vit_tutorial.data import data_root, load_dataset, sources
+from vit_tutorial.data.shapes import draw_shapes
+from vit_tutorial.data.sources import CIFAR_CLASSES
 
 SPLITS = ("train", "val", "test")
 
@@ -191,7 +190,7 @@ def test_shapes_splits_differ_and_have_masks(monkeypatch):
 
     monkeypatch.setattr(sources, "draw_shapes", draw_few)
     parts = [load_dataset("shapes", split) for split in SPLITS]
-    assert drawn == [(10_000, 0), (1_000, 1), (2_000, 2)]
+    assert drawn == [(20_000, 0), (1_000, 1), (2_000, 2)]
     assert all(part.masks.shape == (20, 32, 32) for part in parts)
     assert not torch.equal(parts[0].images, parts[1].images)
     assert not torch.equal(parts[0].images, parts[2].images)

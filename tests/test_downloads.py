@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from vit_tutorial import downloads
-from vit_tutorial.downloads import ensure
+from vit_tutorial.data import downloads
+from vit_tutorial.data.downloads import ensure
 
 FILES = ("a", "b")
 

@@ -7,10 +7,9 @@ import pytest
 import torch
 from fake_data import write_image, write_tree
 
-from vit_tutorial import folders
-from vit_tutorial.data import Dataset, load_dataset
-from vit_tutorial.folders import decode_cached, find_images
-from vit_tutorial.images import ImageFiles, decode_all
+from vit_tutorial.data import Dataset, folders, load_dataset
+from vit_tutorial.data.folders import decode_cached, find_images
+from vit_tutorial.data.images import ImageFiles, decode_all
 
 
 def value(dataset) -> list[int]:

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from devices import DEVICES
 
-from vit_tutorial.geometry import affine, random_affine, random_crop, random_erase, random_flip
+from vit_tutorial.augment.geometry import affine, random_affine, random_crop, random_erase, random_flip
 
 SIZES = [(1, 8, 8), (3, 6, 10), (2, 9, 5)]
 

@@ -7,8 +7,8 @@ from fake_data import write_image, write_tree
 from PIL import Image
 
 from vit_tutorial.data import Dataset
-from vit_tutorial.folders import find_images
-from vit_tutorial.images import ImageFiles, decode, decode_all
+from vit_tutorial.data.folders import find_images
+from vit_tutorial.data.images import ImageFiles, decode, decode_all
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
 

@@ -5,7 +5,7 @@ import torch
 from devices import DEVICES
 from scipy import stats
 
-from vit_tutorial.mixing import cutmix, mixup
+from vit_tutorial.augment.mixing import cutmix, mixup
 
 
 def batch(num, classes=4, size=(6, 10), device="cpu"):

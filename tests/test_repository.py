@@ -221,7 +221,9 @@ def test_chapters_are_the_same_in_the_folder_the_contents_and_the_readme():
 @pytest.mark.parametrize("stem", CHAPTERS)
 def test_a_chapter_has_its_module_its_checks_and_their_tests(stem):
     name = {"mnist": "training"}.get(stem[3:], stem[3:])
-    for file in (f"vit_tutorial/{name}.py", f"vit_tutorial/checks/{name}.py", f"tests/test_{name}.py"):
+    module = ROOT / "vit_tutorial" / name
+    assert module.with_suffix(".py").is_file() or (module / "__init__.py").is_file(), module
+    for file in (f"vit_tutorial/checks/{name}.py", f"tests/test_{name}.py"):
         assert (ROOT / file).is_file(), file
 
 

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from vit_tutorial import shapes
-from vit_tutorial.shapes import INSIDE, SHAPES, draw_shapes
+from vit_tutorial.data import shapes
+from vit_tutorial.data.shapes import INSIDE, SHAPES, draw_shapes
 
 
 @pytest.fixture(scope="module")
@@ -182,6 +182,17 @@ def test_masks_lie_on_the_object(drawn):
     assert spread[clear].sqrt().median() == pytest.approx(0.03 * 255, rel=0.1)
     apart = (mean(core) - mean(around)).abs().amax(1)
     assert (apart[clear] > 0.2 * 255).double().mean() > 0.95
+
+
+def test_only_the_object_is_vivid(drawn):
+    """Its highest and lowest channel lie 0.5 to 1 apart, those of the background at most 0.25; noise comes on top."""
+    images, _, masks = drawn
+    core = torch.nn.functional.max_pool2d((~masks)[:, None].float(), 3, 1, 1) == 0
+    clear = torch.nn.functional.max_pool2d(masks[:, None].float(), 5, 1, 2) == 0
+    apart = (images.amax(1, keepdim=True) - images.amin(1, keepdim=True)).double() / 255
+    assert (apart[core] > 0.5 - 0.15).double().mean() > 0.999
+    assert (apart[clear] < 0.25 + 0.15).double().mean() > 0.999
+    assert apart[clear].median() > 0.05  # dull, not grey
 
 
 def test_num_must_be_positive():

@@ -16,11 +16,9 @@ from torch import nn
 
 from vit_tutorial import ViT, ViTConfig, training
 from vit_tutorial.augment import Augment
-from vit_tutorial.averaging import Average
-from vit_tutorial.checkpoints import load_checkpoint, save_checkpoint
 from vit_tutorial.data import load_dataset
-from vit_tutorial.folders import find_images
-from vit_tutorial.images import Dataset, ImageFiles, decode_all
+from vit_tutorial.data.folders import find_images
+from vit_tutorial.data.images import Dataset, ImageFiles, decode_all
 from vit_tutorial.training import (
     TrainConfig,
     batches_of,
@@ -35,6 +33,8 @@ from vit_tutorial.training import (
     to_input,
     train_epoch,
 )
+from vit_tutorial.training.averaging import Average
+from vit_tutorial.training.checkpoints import load_checkpoint, save_checkpoint
 
 MODEL = ViTConfig(
     img_size=8, patch_size=4, in_chans=1, num_classes=10, embed_dim=12, depth=2, num_heads=3, drop_rate=0.1

@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 
 from vit_tutorial.augment import Augment
 from vit_tutorial.config import ViTConfig
-from vit_tutorial.distributed import rank_and_world
 from vit_tutorial.model import ViT
 from vit_tutorial.recipes import Recipe, load_split, make_model
 from vit_tutorial.training import evaluate, fit
+from vit_tutorial.training.distributed import rank_and_world
 
 FOLDER = Path(__file__).parent / "recorded"  # comes with the package
 OWN_RUNS = Path("runs")  # of the user, below the working directory

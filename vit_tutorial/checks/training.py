@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, Int64
 from torch import Tensor, nn
 
+from vit_tutorial.augment.geometry import random_crop
 from vit_tutorial.checks.engine import CheckFailed, call, checks, close, compare, expect, expect_shape
-from vit_tutorial.geometry import random_crop
 from vit_tutorial.training import parameter_groups
 
 

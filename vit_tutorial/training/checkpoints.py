@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from vit_tutorial.averaging import Average
-from vit_tutorial.optimizers import MuonWithAdamW
+from vit_tutorial.training.averaging import Average
+from vit_tutorial.training.optimizers import MuonWithAdamW
 
 
 def save_checkpoint(

@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from vit_tutorial.geometry import affine, between, random_affine, random_crop, random_erase, random_flip
-from vit_tutorial.mixing import cutmix, mixup
+from vit_tutorial.augment.geometry import affine, between, random_affine, random_crop, random_erase, random_flip
+from vit_tutorial.augment.mixing import cutmix, mixup
 
 Images = Float[Tensor, "b c H W"]
 Targets = Float[Tensor, "b k"]
@@ -91,10 +91,14 @@ class Augment:
     Args:
         crop: padding in pixels; see :func:`random_crop`.
         flip: whether to mirror.
-        degrees, shift, scale, shear: see :func:`random_affine`.
-        rand_magnitude: see :func:`rand_augment`.
+        degrees: largest turn either way; this and the next three: see :func:`random_affine`.
+        shift: largest shift either way, as a share of the side.
+        scale: largest change of size, as a share.
+        shear: largest slant either way, in pixels across for each pixel down.
+        rand_magnitude: 0..1; see :func:`rand_augment`.
         erase: probability; see :func:`random_erase`.
-        mixup, cutmix: alpha; where both are on, each image takes one of them by chance.
+        mixup: alpha; see :func:`mixup`. Where both this and cutmix are on, each image takes one of them by chance.
+        cutmix: alpha; see :func:`cutmix`.
 
     Raises:
         ValueError: when a value is out of its range.

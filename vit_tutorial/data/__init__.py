@@ -5,9 +5,9 @@ import warnings
 from pathlib import Path
 
 from vit_tutorial.config import check_option
-from vit_tutorial.folders import image_folder
-from vit_tutorial.images import Dataset, ImageFiles
-from vit_tutorial.sources import cifar10, digits, mnist, shapes
+from vit_tutorial.data import sources
+from vit_tutorial.data.folders import image_folder
+from vit_tutorial.data.images import Dataset, ImageFiles
 
 __all__ = ["NAMES", "SPLITS", "Dataset", "ImageFiles", "data_root", "load_dataset"]
 
@@ -61,13 +61,13 @@ def load_dataset(
     root = Path(root) if root is not None else data_root()
     try:
         if name == "mnist":
-            dataset = mnist(root, split, download)
+            dataset = sources.mnist(root, split, download)
         elif name == "cifar10":
-            dataset = cifar10(root, split, download)
+            dataset = sources.cifar10(root, split, download)
         elif name == "digits":
-            dataset = digits(split)
+            dataset = sources.digits(split)
         elif name == "shapes":
-            dataset = shapes(split)
+            dataset = sources.shapes(split)
         else:
             path = Path(name.removeprefix("folder:")).expanduser()
             return image_folder(path, split, img_size, root / "folders", memory)

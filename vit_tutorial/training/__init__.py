@@ -16,12 +16,12 @@ from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
 from vit_tutorial.augment import Augment
-from vit_tutorial.averaging import Average
-from vit_tutorial.checkpoints import load_checkpoint, save_checkpoint
 from vit_tutorial.config import check_option, check_share
-from vit_tutorial.distributed import rank_and_world
-from vit_tutorial.images import Dataset, ImageFiles
-from vit_tutorial.optimizers import MuonWithAdamW, parameter_groups
+from vit_tutorial.data.images import Dataset, ImageFiles
+from vit_tutorial.training.averaging import Average
+from vit_tutorial.training.checkpoints import load_checkpoint, save_checkpoint
+from vit_tutorial.training.distributed import rank_and_world
+from vit_tutorial.training.optimizers import MuonWithAdamW, parameter_groups
 
 
 @dataclass(frozen=True, kw_only=True)

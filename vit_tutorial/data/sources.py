@@ -9,10 +9,10 @@ from jaxtyping import UInt8
 from torch import Tensor
 from torchvision.datasets.utils import check_integrity
 
-from vit_tutorial.downloads import ensure
-from vit_tutorial.folders import decode_cached, find_images
-from vit_tutorial.images import Dataset, ImageFiles
-from vit_tutorial.shapes import SHAPES, draw_shapes
+from vit_tutorial.data.downloads import ensure
+from vit_tutorial.data.folders import decode_cached, find_images
+from vit_tutorial.data.images import Dataset, ImageFiles
+from vit_tutorial.data.shapes import SHAPES, draw_shapes
 
 VAL_IMAGES = 5_000  # of the training images of MNIST and CIFAR-10
 SPLIT_SEED = 0
@@ -95,8 +95,8 @@ def digits(split: str) -> Dataset:
 
 
 def shapes(split: str) -> Dataset:
-    """10,000, 1,000 and 2,000 of our own images; see :func:`~vit_tutorial.shapes.draw_shapes`."""
-    size, seed = {"train": (10_000, 0), "val": (1_000, 1), "test": (2_000, 2)}[split]
+    """20,000, 1,000 and 2,000 of our own images; see :func:`~vit_tutorial.data.shapes.draw_shapes`."""
+    size, seed = {"train": (20_000, 0), "val": (1_000, 1), "test": (2_000, 2)}[split]
     images, labels, masks = draw_shapes(size, seed)
     return Dataset(images, labels, SHAPES, "shapes, drawn by this package", masks)
 

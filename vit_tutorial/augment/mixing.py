@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from vit_tutorial.geometry import random_boxes
+from vit_tutorial.augment.geometry import random_boxes
 
 Images = Float[Tensor, "b c H W"]
 Targets = Float[Tensor, "b k"]

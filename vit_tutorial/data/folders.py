@@ -15,7 +15,7 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
-from vit_tutorial.images import Dataset, ImageFiles, decode_all
+from vit_tutorial.data.images import Dataset, ImageFiles, decode_all
 
 SPLIT_SEED = 0
 
@@ -28,7 +28,7 @@ def image_folder(
     Each split that is not there is a tenth of the training images, drawn by a fixed seed.
 
     Args:
-        img_size: see :class:`~vit_tutorial.images.ImageFiles`.
+        img_size: see :class:`~vit_tutorial.data.images.ImageFiles`.
         cache: folder for the decoded images.
         memory: most bytes that are decoded at once; a larger split stays on disk.
 
