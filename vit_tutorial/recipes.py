@@ -94,16 +94,16 @@ MNIST_FIXED = replace(
 )
 
 # vit-tutorial train mnist
-# Patches of 4×4: 49 tokens where the tutorial has 4, and 64 wide. Fixed positions in two dimensions, Muon, and
-# images that turn, move and grow a little. About 510 s of one CPU core; 99.3 % on the test set (recorded, one seed).
+# Patches of 7×7: 16 tokens where the tutorial has 4, and 96 wide. Fixed positions in two dimensions, Muon, and
+# images that turn, move and grow a little. EXPECT
 MNIST = Recipe(
     dataset="mnist",
     model=ViTConfig(
-        img_size=28, patch_size=4, in_chans=1, num_classes=10, embed_dim=64, depth=4, num_heads=4, mlp_ratio=2.0,
+        img_size=28, patch_size=7, in_chans=1, num_classes=10, embed_dim=96, depth=4, num_heads=3, mlp_ratio=2.0,
         pos_embed="sincos_2d",
     ),
-    epochs=7,
-    batch_size=64,
+    epochs=9,
+    batch_size=96,
     lr=1e-2,
     warmup=0.2,
     optimizer="muon",
