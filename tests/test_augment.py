@@ -5,12 +5,13 @@ import torch
 from devices import DEVICES, NoWaiting
 
 from vit_tutorial.augment import Augment, autocontrast, posterise, rand_augment, random_colour, solarise
-from vit_tutorial.augment.geometry import random_affine, random_crop, random_erase, random_flip
+from vit_tutorial.augment.geometry import random_affine, random_crop, random_erase, random_flip, random_resized_crop
 from vit_tutorial.augment.mixing import cutmix, mixup
 
 # each takes (images, generator) and gives images
 EACH = {
     "crop": lambda images, generator: random_crop(images, 3, generator),
+    "resized_crop": lambda images, generator: random_resized_crop(images, 0.3, generator),
     "flip": random_flip,
     "turn": lambda images, generator: random_affine(images, degrees=40, generator=generator),
     "shift": lambda images, generator: random_affine(images, shift=0.3, generator=generator),
@@ -28,7 +29,17 @@ EACH = {
     "all": lambda images, generator: EVERYTHING(images, torch.ones(len(images), 2, device=images.device), generator)[0],
 }
 EVERYTHING = Augment(
-    crop=2, flip=True, degrees=10, shift=0.1, scale=0.1, shear=0.1, rand_magnitude=0.5, erase=0.5, mixup=0.4, cutmix=1.0
+    crop=2,
+    resized_crop=0.5,
+    flip=True,
+    degrees=10,
+    shift=0.1,
+    scale=0.1,
+    shear=0.1,
+    rand_magnitude=0.5,
+    erase=0.5,
+    mixup=0.4,
+    cutmix=1.0,
 )
 
 
@@ -190,6 +201,7 @@ def test_augment_applies_what_is_switched_on():
     images, targets = torch.rand(40, 3, 8, 8), torch.eye(40)
     for option, expected in (
         ({"crop": 2}, lambda g: random_crop(images, 2, g)),
+        ({"resized_crop": 0.4}, lambda g: random_resized_crop(images, 0.4, g)),
         ({"flip": True}, lambda g: random_flip(images, g)),
         ({"degrees": 9}, lambda g: random_affine(images, degrees=9, generator=g)),
         ({"shear": 0.2}, lambda g: random_affine(images, shear=0.2, generator=g)),

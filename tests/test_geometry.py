@@ -6,8 +6,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 from devices import DEVICES
+from torchvision.transforms.functional import resized_crop as torchvision_resized_crop
 
-from vit_tutorial.augment.geometry import affine, random_affine, random_crop, random_erase, random_flip
+from vit_tutorial.augment.geometry import (
+    affine,
+    random_affine,
+    random_crop,
+    random_erase,
+    random_flip,
+    random_resized_crop,
+    resized_crop,
+)
 
 SIZES = [(1, 8, 8), (3, 6, 10), (2, 9, 5)]
 
@@ -43,6 +52,41 @@ def test_random_crop_by_hand():
     assert crops.mean().item() == pytest.approx(1 / 9, abs=0.01)
     images = torch.rand(4, 1, 3, 5)
     assert torch.equal(random_crop(images, 0), images)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("part", [(0, 0, 12, 18), (3, 4, 6, 9), (6, 0, 6, 18), (0, 9, 4, 9)])
+def test_resized_crop_is_torchvisions(part, device):
+    """But for the outermost pixels, which may take in a little of what lies beside the part."""
+    top, left, height, width = part
+    images = torch.rand(2, 3, 12, 18, device=device)
+    shares = height / 12, width / 18, top / max(1, 12 - height), left / max(1, 18 - width)
+    ours = resized_crop(images, *(torch.full((2,), share, device=device) for share in shares))
+    theirs = torchvision_resized_crop(images, *part, [12, 18], antialias=False)
+    assert ours.shape == images.shape
+    rows, cols = 12 // height, 18 // width  # pixels of the result that one of the part makes
+    inner = (..., slice(rows, 12 - rows), slice(cols, 18 - cols))
+    torch.testing.assert_close(ours[inner], theirs[inner], rtol=0, atol=1e-5)
+
+
+def test_random_resized_crop_takes_parts_of_the_area_asked_for():
+    """On a slope the part's sides can be read off: what it spans over what the whole spans."""
+    down, right = torch.meshgrid(torch.arange(16.0), torch.arange(20.0), indexing="ij")
+    images = torch.stack([down, right]).expand(4000, 2, 16, 20) / 20
+    parts = random_resized_crop(images, 0.4)[..., 2:-2, 2:-2]  # beyond, the slope may end
+    tall = (parts[:, 0, -1, 0] - parts[:, 0, 0, 0]) / (images[0, 0, 13, 2] - images[0, 0, 2, 2])
+    wide = (parts[:, 1, 0, -1] - parts[:, 1, 0, 0]) / (images[0, 1, 2, 17] - images[0, 1, 2, 2])
+    assert tall.max() < 1.001
+    assert wide.max() < 1.001
+    inside = (tall < 0.999) & (wide < 0.999)
+    area, proportion = (tall * wide)[inside], (wide / tall)[inside]
+    assert 0.399 < area.min() < 0.42
+    assert (tall * wide).max() > 0.97
+    assert proportion.min() == pytest.approx(3 / 4, abs=0.02)
+    assert proportion.max() == pytest.approx(4 / 3, abs=0.02)
+    middle = (parts[:, 0, 5:7, 0].mean(1), parts[:, 1, 0, 7:9].mean(1))
+    assert all(place.std() > 0.02 for place in middle)
+    assert torch.corrcoef(torch.stack(middle))[0, 1].abs() < 0.1  # across and down are drawn separately
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -11,7 +11,15 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from vit_tutorial.augment.geometry import affine, between, random_affine, random_crop, random_erase, random_flip
+from vit_tutorial.augment.geometry import (
+    affine,
+    between,
+    random_affine,
+    random_crop,
+    random_erase,
+    random_flip,
+    random_resized_crop,
+)
 from vit_tutorial.augment.mixing import cutmix, mixup
 
 Images = Float[Tensor, "b c H W"]
@@ -90,6 +98,7 @@ class Augment:
 
     Args:
         crop: padding in pixels; see :func:`random_crop`.
+        resized_crop: smallest share of the area that is cut out and enlarged; see :func:`random_resized_crop`.
         flip: whether to mirror.
         degrees: largest turn either way; this and the next three: see :func:`random_affine`.
         shift: largest shift either way, as a share of the side.
@@ -105,6 +114,7 @@ class Augment:
     """
 
     crop: int = 0
+    resized_crop: float = 0.0
     flip: bool = False
     degrees: float = 0.0
     shift: float = 0.0
@@ -116,7 +126,8 @@ class Augment:
     cutmix: float = 0.0
 
     def __post_init__(self):
-        highest = {"degrees": 180, "shift": 1, "scale": 0.99, "shear": 1, "rand_magnitude": 1, "erase": 1}
+        highest = {"degrees": 180, "scale": 0.99}
+        highest |= dict.fromkeys(("resized_crop", "shift", "shear", "rand_magnitude", "erase"), 1)
         for name in ("crop", *highest, "mixup", "cutmix"):
             value, limit = getattr(self, name), highest.get(name, math.inf)
             if not 0 <= value <= limit:
@@ -131,6 +142,8 @@ class Augment:
             )
         if self.crop:
             images = random_crop(images, self.crop, generator)
+        if self.resized_crop:
+            images = random_resized_crop(images, self.resized_crop, generator)
         if self.rand_magnitude:
             images = rand_augment(images, self.rand_magnitude, generator=generator)
         if self.erase:

@@ -33,6 +33,39 @@ def random_crop(
     return padded.permute(0, 2, 3, 1)[image, rows[:, :, None], cols[:, None, :]].permute(0, 3, 1, 2)
 
 
+def resized_crop(
+    images: Images,
+    tall: Float[Tensor, " b"],
+    wide: Float[Tensor, " b"],
+    down: Float[Tensor, " b"],
+    right: Float[Tensor, " b"],
+) -> Images:
+    """Enlarge a part of each image to the whole size, bilinear.
+
+    Args:
+        tall, wide: sides of the part, as shares of the image's.
+        down, right: where it lies: 0 at the top or the left end, 1 at the other one.
+    """
+    theta = torch.zeros(len(images), 2, 3, device=images.device, dtype=images.dtype)
+    theta[:, 0, 0], theta[:, 0, 2] = wide, (1 - wide) * (2 * right - 1)
+    theta[:, 1, 1], theta[:, 1, 2] = tall, (1 - tall) * (2 * down - 1)
+    grid = F.affine_grid(theta, [len(images), 1, *images.shape[2:]], align_corners=False)
+    return F.grid_sample(images, grid, padding_mode="border", align_corners=False)
+
+
+def random_resized_crop(images: Images, lowest: float, generator: Generator | None = None) -> Images:
+    """Cut out a part of ``lowest`` to all of the area, its sides in a proportion of ¾ to 4/3 more, and enlarge it.
+
+    torchvision draws anew where the part is wider or taller than the image; here it gets the image's width or height.
+
+    Source: Szegedy et al. 2015, section 6, as torchvision's ``RandomResizedCrop``.
+    """
+    area = between(images, lowest, 1, generator)
+    proportion = (between(images, -1, 1, generator) * math.log(4 / 3)).exp()
+    tall, wide = ((area * by).sqrt().clamp(max=1) for by in (1 / proportion, proportion))
+    return resized_crop(images, tall, wide, *between(images, 0, 1, generator, 2).unbind(1))
+
+
 def random_flip(images: Shaped[Tensor, "b c H W"], generator: Generator | None = None) -> Shaped[Tensor, "b c H W"]:
     """Mirror each image left to right with probability ½."""
     flip = between(images, 0, 1, generator, 1, 1, 1) < 0.5
