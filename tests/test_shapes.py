@@ -84,7 +84,7 @@ def test_place_tells_nothing_about_the_class(drawn):
     _, labels, masks = drawn
     box = torch.stack([masks.any(1).double().argmax(1), masks.any(2).double().argmax(1)], dim=1).double()
     middle = torch.stack([centres(masks)[0], centres(masks)[1]], dim=1)
-    assert linear_probe(middle, labels) < 0.14
+    assert linear_probe(middle, labels) < 0.123
     assert box.std(0).min() > 2  # it does move
 
 
@@ -143,10 +143,10 @@ def test_masks_have_the_spread_computed_by_hand(drawn, name):
 
 
 def test_sizes_are_spread_over_the_radii(drawn):
-    """Radii go from 0.34 to 0.54 of the half side, 16 pixels: a circle has π·0.8·r² pixels."""
+    """Radii go from 0.4 to 0.6 of the half side, 16 pixels: a circle has π·0.8·r² pixels."""
     _, labels, masks = drawn
     areas = masks[labels == SHAPES.index("circle")].sum((1, 2)).double()
-    low, high = (math.pi * 0.8 * (16 * radius) ** 2 for radius in (0.34, 0.54))
+    low, high = (math.pi * 0.8 * (16 * radius) ** 2 for radius in (0.4, 0.6))
     assert low * 0.95 < areas.min() < low * 1.1
     assert high * 0.9 < areas.max() < high * 1.05
 
@@ -185,14 +185,14 @@ def test_masks_lie_on_the_object(drawn):
 
 
 def test_only_the_object_is_vivid(drawn):
-    """Its highest and lowest channel lie 0.5 to 1 apart, those of the background at most 0.25; noise comes on top."""
+    """Its highest and lowest channel lie 0.5 to 1 apart, those of the background at most 0.15; noise comes on top."""
     images, _, masks = drawn
     core = torch.nn.functional.max_pool2d((~masks)[:, None].float(), 3, 1, 1) == 0
     clear = torch.nn.functional.max_pool2d(masks[:, None].float(), 5, 1, 2) == 0
     apart = (images.amax(1, keepdim=True) - images.amin(1, keepdim=True)).double() / 255
     assert (apart[core] > 0.5 - 0.15).double().mean() > 0.999
-    assert (apart[clear] < 0.25 + 0.15).double().mean() > 0.999
-    assert apart[clear].median() > 0.05  # dull, not grey
+    assert (apart[clear] < 0.15 + 0.15).double().mean() > 0.999
+    assert apart[clear].median() > 0.03  # dull, not grey
 
 
 def test_num_must_be_positive():

@@ -9,22 +9,22 @@ from jaxtyping import Bool, Float, Int64, UInt8
 from torch import Tensor
 
 SIZE = 32  # pixels
-BLOTS = 6  # specks and strokes in the background, all smaller than any shape
-DULL = 0.25  # how far the background's colours may lie from grey, as a share of what is possible
+BLOTS = 4  # specks and strokes in the background, all smaller than any shape
+DULL = 0.15  # how far the colours of the background may lie from grey, as a share of what is possible
 CHUNK = 500  # images drawn at once: few enough for the processor's cache, which makes it three times faster
 
-# Which points (u, v) lie in a shape of radius 1 that stands upright at the origin; v points down.
+# Which points (u, v) lie in a shape of radius 1 that stands upright, its middle at the origin; v points down.
 INSIDE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "circle": lambda u, v: u**2 + v**2 < 0.8,
     "ring": lambda u, v: ((u**2 + v**2).sqrt() - 0.78).abs() < 0.22,
     "square": lambda u, v: torch.maximum(u.abs(), v.abs()) < 0.8,
     "frame": lambda u, v: (torch.maximum(u.abs(), v.abs()) - 0.65).abs() < 0.2,
-    "triangle": lambda u, v: (v < 0.75) & (v > 1.9 * u.abs() - 1),
+    "triangle": lambda u, v: (v < 0.58) & (v > 1.9 * u.abs() - 1.17),
     "diamond": lambda u, v: u.abs() * 1.5 + v.abs() < 1.05,
     "star": lambda u, v: (u**2 + v**2).sqrt() < 0.72 + 0.28 * torch.cos(5 * torch.atan2(u, -v)),
     "cross": lambda u, v: (torch.maximum(u.abs(), v.abs()) < 0.95) & (torch.minimum(u.abs(), v.abs()) < 0.3),
     "bars": lambda u, v: (torch.maximum(u.abs(), v.abs()) < 0.9) & (u.abs() > 0.3),
-    "moon": lambda u, v: (u**2 + v**2 < 1) & ((u - 0.5) ** 2 + v**2 > 0.64),
+    "moon": lambda u, v: ((u - 0.38) ** 2 + v**2 < 1) & ((u - 0.88) ** 2 + v**2 > 0.64),
 }
 SHAPES = tuple(INSIDE)
 
@@ -71,7 +71,7 @@ def _draw(
         images = torch.where(((u / length) ** 2 + v**2 < 1)[:, None], dull_colour(), images)
 
     # The shape is drawn at twice the size and averaged, so its edge is smooth.
-    place, radius = between(-0.45, 0.45, num, 2), between(0.34, 0.54, num)
+    place, radius = between(-0.38, 0.38, num, 2), between(0.4, 0.6, num)
     tilt = between(-math.pi / 6, math.pi / 6, num)
     cover = torch.empty(num, 1, SIZE, SIZE)
     for number, name in enumerate(SHAPES):
