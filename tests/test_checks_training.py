@@ -69,6 +69,12 @@ def test_accuracy_per_class():
             "expected shape (5,)": lambda labels, predictions, k: torch.tensor(
                 [(predictions[labels == i] == i).float().mean() for i in labels.unique()]
             ),
+            "at least 1": lambda labels, predictions, k: (
+                right(labels, predictions, k) / counts(predictions, k).clamp(min=1)
+            ),
+            "from num_classes": lambda labels, predictions, k: accuracy_per_class(
+                labels, predictions, int(labels.max()) + 1
+            ),
             "wanted [": lambda labels, predictions, k: accuracy_per_class(labels, predictions, k) ** 2,
         },
     )
@@ -118,6 +124,8 @@ def test_warmup_cosine():
             "whole period": _schedule(_rise, lambda *a: _half(2 * _progress(*a))),
             "straight line down": _schedule(_rise, lambda *a: 1 - _progress(*a)),
             "stays at its peak": _schedule(_rise, lambda *a: 1),
+            "one step early": _schedule(_rise, lambda s, t, w: _half((s - w) / (t - w - 1))),
+            "one step ahead": _schedule(_rise, lambda s, t, w: _half((s - w + 1) / (t - w))),
             "π is missing": _schedule(_rise, lambda *a: _half(_progress(*a) / math.pi)),
             "after the warm-up": _schedule(_rise, lambda *a: _half(_progress(*a) ** 2)),
             "raised ZeroDivisionError": lambda s, t, w, peak: warmup_cosine(s, t, w, peak) if w else peak * (s + 1) / w,
@@ -156,7 +164,7 @@ def test_parameter_groups():
         "parameter_groups",
         parameter_groups,
         {
-            "a list of two dicts": lambda model, decay: {"params": model.parameters(), "weight_decay": decay},
+            "a list of two dicts": lambda model, decay: {"params": list(model.parameters()), "weight_decay": decay},
             "'params'": lambda model, decay: [list(model.parameters()), []],
             "no 'weight_decay'": _without_zero,
             "not their names": lambda model, decay: [
@@ -179,15 +187,19 @@ def test_parameter_groups():
             "patch projection": _groups(lambda name, p: p.ndim == 2),
             "head does not decay": _groups(lambda name, p: _is_matrix(name, p) and not name.startswith("head")),
             "should decay": _groups(lambda name, p: _is_matrix(name, p) and "fc1" not in name),
+            "must be lists": lambda model, decay: [
+                {**group, "params": iter(group["params"])} for group in parameter_groups(model, decay)
+            ],
+            "first the one that decays": lambda model, decay: parameter_groups(model, decay)[::-1],
         },
     )
 
 
-def test_parameter_groups_may_be_tuples_in_any_order():
-    def other_way_round(model, weight_decay):
-        return tuple(reversed(parameter_groups(model, weight_decay)))
+def test_parameter_groups_may_be_a_tuple():
+    def in_a_tuple(model, weight_decay):
+        return tuple(parameter_groups(model, weight_decay))
 
-    assert exercise("parameter_groups", other_way_round) is other_way_round
+    assert exercise("parameter_groups", in_a_tuple) is in_a_tuple
 
 
 def _windows(tops, lefts, mode="constant"):
@@ -256,6 +268,7 @@ def test_random_crop():
             "5 places in each direction": _windows(
                 lambda count, padding: (padding + torch.randint(padding + 1, (count,))).tolist(), _draw
             ),
+            "with padding 1": lambda images, padding: random_crop(images, 2),
             "second call": _seeded,
         },
     )
@@ -281,6 +294,7 @@ def test_smooth_labels():
             "takes part in the sharing": lambda labels, k, s: torch.where(hot(labels, k) > 0, 1 - s, s / k),
             "swapped": lambda labels, k, s: hot(labels, k) * s + (1 - s) / k,
             "got all of the smoothing": lambda labels, k, s: hot(labels, k) * (1 - s) + s,
+            "divided by k − 1": lambda labels, k, s: hot(labels, k) * (1 - s) + s / (k - 1),
             "number of images": lambda labels, k, s: hot(labels, k) * (1 - s) + s / len(labels),
             "add up to 1": lambda labels, k, s: smooth_labels(labels, k, s) * 2,
             "differs from PyTorch": lambda labels, k, s: smooth_labels(labels, k, s / 2),
@@ -305,6 +319,10 @@ def _mix_in_place(images, targets, share, partner):
     return images, targets
 
 
+def _mix_in_own_clone(images, targets, share, partner):
+    return _mix_in_place(images.clone(), targets.clone(), share, partner)
+
+
 def test_mix_pairs():
     def first(share):
         return share[:1].expand(len(share)).clone()
@@ -322,6 +340,9 @@ def test_mix_pairs():
             "mixed by one share. Each": _mix(image_share=first),
             "mean of the shares": _mix(image_share=lambda s: s.mean().expand(len(s)).clone()),
             "whose partner i is": _mix(image_partner=torch.argsort),
+            "next image of the batch": _mix(image_partner=lambda p: torch.arange(len(p)).roll(-1)),
+            "the image before": _mix(image_partner=lambda p: torch.arange(len(p)).roll(1)),
+            "blends already": _mix_in_own_clone,
             "images were not mixed": lambda images, targets, s, p: (images, mix_pairs(images, targets, s, p)[1]),
             "more than they were": lambda images, targets, s, p: (
                 images + (1 - s)[:, None, None, None] * images[p],

@@ -67,6 +67,8 @@ def check_accuracy_per_class(fn):
         "those are counts. Divide by how many images the class has": right,
         "you divided by how often a class was *predicted* (that is precision). Divide by how often it is *true*": right
         / predicted,
+        "you divided by how often a class was *predicted* (that is precision), at least 1. Divide by how often it is "
+        "*true*": right / predicted.clamp(min=1),
         "you divided by the number of all images, so the classes cannot reach 1": right / 10,
         "those are percentages; shares between 0 and 1 were wanted": 100 * truth,
         "that is the share of all images that are not confused with this class, which is high even for a class that is "
@@ -84,6 +86,11 @@ def check_accuracy_per_class(fn):
         not close(result.float(), truth.nan_to_num(1)), "class 3 has no image. Nothing is known about it: NaN, not 1"
     )
     expect(close(result.float().nan_to_num(nan), truth.nan_to_num(nan)), f"wanted {truth.tolist()}, got {result}")
+    expect_shape(
+        call(fn, torch.tensor([0, 1]), torch.tensor([0, 0]), 4),
+        (4,),
+        "here the last two of four classes have no image; take the number of classes from num_classes",
+    )
 
 
 def warmup_cosine(step: int, total_steps: int, warmup_steps: int, peak_lr: float) -> float:
@@ -141,7 +148,15 @@ def check_warmup_cosine(fn):
                 peak * (1 + torch.cos(2 * math.pi * rest)) / 2
             ),
             "that is a straight line down; half a cosine was wanted": peak * (1 - rest),
-            "the rate stays at its peak after the warm-up": torch.full((total - warm,), peak),
+            "0 is reached one step early. It belongs to step number total_steps, one past the last": peak
+            * (1 + torch.cos(math.pi * torch.arange(total - warm) / (total - warm - 1)))
+            / 2,
+            "the cosine is one step ahead: step number warmup_steps still has the peak": peak
+            * (1 + torch.cos(math.pi * (torch.arange(total - warm) + 1) / (total - warm)))
+            / 2,
+            "the rate stays at its peak after the warm-up. (Is there a // where a / should stand?)": torch.full(
+                (total - warm,), peak
+            ),
             "the angle must run from 0 to π. The factor π is missing": peak * (1 + torch.cos(rest)) / 2,
         },
         "after the warm-up the rate must be peak · (1 + cos(π · progress)) / 2, with progress from 0 to 1",
@@ -178,7 +193,10 @@ def check_parameter_groups(fn):
         all(isinstance(group, dict) and "params" in group for group in groups),
         "each group must be a dict with the key 'params', as optimizers take it",
     )
-    groups = [{**group, "params": list(group["params"])} for group in groups]
+    expect(
+        all(isinstance(group["params"], list) for group in groups),
+        "'params' must be lists: a generator is empty once it was read",
+    )
     expect(
         all("weight_decay" in group for group in groups),
         "a group has no 'weight_decay'. An optimizer would give it its own default, which is not 0 in AdamW",
@@ -221,6 +239,10 @@ def check_parameter_groups(fn):
     for hint, made in hints.items():
         expect(not made, hint)
     expect(decayed == _MATRICES, f"{', '.join(sorted(_MATRICES))} should decay, got {', '.join(sorted(decayed))}")
+    expect(
+        [group["weight_decay"] for group in groups] == [0.05, 0],
+        "every parameter is in the right place, but two groups were wanted, first the one that decays",
+    )
 
 
 @checks(random_crop)
@@ -267,6 +289,10 @@ def check_random_crop(fn):
             f"padding {padding} has {2 * padding + 1} places in each direction, but only {sorted(set(places))} appear",
         )
     expect(
+        _shifts(call(fn, images, 1), images, 1) is not None,
+        "with padding 1 an image was shifted by more than one pixel, or not padded so: use the argument, not a number",
+    )
+    expect(
         not torch.equal(call(fn, images, padding), result), "a second call gave the same shifts: draw anew each time"
     )
 
@@ -292,9 +318,9 @@ def smooth_labels(labels: Int64[Tensor, " b"], num_classes: int, smoothing: floa
 @checks(smooth_labels)
 def check_smooth_labels(fn):
     k, smoothing = 5, 0.2
-    labels = torch.tensor([3, 0, 4, 3])
+    labels = torch.tensor([3, 0, 4, 3, 1, 0, 2])
     result = call(fn, labels.clone(), k, smoothing)
-    expect_shape(result, (4, k), "one row of probabilities for each label")
+    expect_shape(result, (7, k), "one row of probabilities for each label")
     expect(result.is_floating_point(), f"the targets must be floating point, got {result.dtype}")
     hot = torch.eye(k)[labels]
     sums = result.sum(dim=1)
@@ -305,6 +331,8 @@ def check_smooth_labels(fn):
         "smoothing, the true one too": hot * (1 - smoothing) + (1 - hot) * smoothing / (k - 1),
         "the true class takes part in the sharing as well: it gets 1 − smoothing + smoothing / k": hot * (1 - smoothing)
         + (1 - hot) * smoothing / k,
+        "you divided by k − 1. All k classes share the smoothing, the true one too": hot * (1 - smoothing)
+        + smoothing / (k - 1),
         "smoothing and 1 − smoothing are swapped": hot * smoothing + (1 - smoothing) / k,
         "each class got all of the smoothing: divide it by the number of classes": hot * (1 - smoothing) + smoothing,
         "you divided by the number of images; divide by the number of classes": hot * (1 - smoothing)
@@ -312,8 +340,8 @@ def check_smooth_labels(fn):
     }
     for hint, wrong in mistakes.items():
         expect(not close(result.float(), wrong), hint)
-    expect(close(sums.float(), torch.ones(4)), f"each row must add up to 1, got {sums.tolist()}")
-    logits = torch.randn(4, k)
+    expect(close(sums.float(), torch.ones(7)), f"each row must add up to 1, got {sums.tolist()}")
+    logits = torch.randn(7, k)
     ours = -(result * logits.log_softmax(dim=1)).sum(dim=1).mean()
     theirs = F.cross_entropy(logits, labels, label_smoothing=smoothing)
     expect(close(ours.float(), theirs, 1e-4), "the loss differs from PyTorch's cross-entropy with label_smoothing")
@@ -337,7 +365,7 @@ def check_mix_pairs(fn):
     b, k = 5, 3
     images, targets = torch.rand(b, 2, 4, 6), torch.eye(k)[torch.tensor([0, 1, 2, 0, 1])]
     share = torch.tensor([0.9, 0.25, 0.6, 0.75, 0.1])
-    partner = torch.tensor([1, 2, 3, 4, 0])  # not its own inverse
+    partner = torch.tensor([2, 0, 4, 1, 3])  # neither its own inverse nor a shift by some places
     kept_images, kept_targets = images.clone(), targets.clone()
     result = call(fn, images, targets, share.clone(), partner.clone())
     expect(
@@ -354,7 +382,9 @@ def check_mix_pairs(fn):
     def blend(what: Tensor, share: Tensor, other: Tensor) -> Tensor:
         return torch.stack([s * x + (1 - s) * y for s, x, y in zip(share, what, what[other], strict=True)])
 
-    inverse = partner.argsort()
+    inverse, one_by_one = partner.argsort(), images.clone()
+    for i, s in enumerate(share):
+        one_by_one[i] = s * one_by_one[i] + (1 - s) * one_by_one[partner[i]]
     compare(
         result[0],
         blend(images, share, partner),
@@ -370,6 +400,14 @@ def check_mix_pairs(fn):
                 images, share, inverse
             ),
             "the images were not mixed": images,
+            "you took the next image of the batch; the partner of image i is images[partner[i]]": blend(
+                images, share, torch.arange(b).roll(-1)
+            ),
+            "you took the image before; the partner of image i is images[partner[i]]": blend(
+                images, share, torch.arange(b).roll(1)
+            ),
+            "one image after the other was replaced, so some partners were blends already. Take partners from the "
+            "untouched images": one_by_one,
             "the images add up to more than they were: the partner's share is 1 − share": images
             + (1 - share)[:, None, None, None] * images[partner],
         },
