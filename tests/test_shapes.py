@@ -194,14 +194,14 @@ def test_masks_lie_on_the_object(drawn):
 
 
 def test_only_the_object_is_vivid(drawn):
-    """Its highest and lowest channel lie 0.5 to 1 apart, those of the background at most 0.15; noise comes on top."""
+    """Its highest and lowest channel lie 0.5 to 1 apart, those of the background at most 0.1; noise comes on top."""
     images, _, masks = drawn
     core = torch.nn.functional.max_pool2d((~masks)[:, None].float(), 3, 1, 1) == 0
     clear = torch.nn.functional.max_pool2d(masks[:, None].float(), 5, 1, 2) == 0
     apart = (images.amax(1, keepdim=True) - images.amin(1, keepdim=True)).double() / 255
     assert (apart[core] > 0.5 - 0.15).double().mean() > 0.999
-    assert (apart[clear] < 0.15 + 0.15).double().mean() > 0.999
-    assert apart[clear].median() > 0.03  # dull, not grey
+    assert (apart[clear] < 0.1 + 0.15).double().mean() > 0.999
+    assert apart[clear].median() > 0.02  # dull, not grey
 
 
 def test_num_must_be_positive():

@@ -125,7 +125,7 @@ SHAPES = Recipe(
         img_size=32, patch_size=4, num_classes=10, embed_dim=64, depth=4, num_heads=2, mlp_ratio=2.0,
         pos_embed="sincos_2d",
     ),
-    epochs=9,
+    epochs=8,
     batch_size=128,
     lr=2.5e-2,
     warmup=0.2,

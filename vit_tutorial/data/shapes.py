@@ -10,7 +10,7 @@ from torch import Tensor
 
 SIZE = 32  # pixels
 BLOTS = 4  # specks and strokes in the background, all smaller than any shape
-DULL = 0.15  # how far the colours of the background may lie from grey, as a share of what is possible
+DULL = 0.1  # how far the colours of the background may lie from grey, as a share of what is possible
 CHUNK = 500  # images drawn at once: few enough for the processor's cache, which makes it three times faster
 
 # Which points (u, v) lie in a shape of radius 1 that stands upright, its middle at the origin; v points down.
