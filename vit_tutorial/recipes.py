@@ -153,7 +153,7 @@ DIGITS = Recipe(
 
 # vit-tutorial train cifar10-tiny-seed
 # Two published tutorials as written: 0.12 million parameters, no final norm, AdamW at a constant learning rate. Only
-# the 5,000 validation images are not trained on, and norms and biases are not decayed. EXPECT
+# the 5,000 validation images are not trained on. EXPECT
 CIFAR10_TINY_SEED = Recipe(
     dataset="cifar10",
     model=PRESETS["cifar10_tiny"],
@@ -162,6 +162,7 @@ CIFAR10_TINY_SEED = Recipe(
     lr=1e-2,
     schedule="constant",
     weight_decay=0.01,
+    decay_all=True,
     clip_grad=0.0,
     augment=Augment(flip=True, resized_crop=0.8),
 )
@@ -175,6 +176,7 @@ CIFAR10_TINY = replace(
     schedule="cosine",
     warmup=0.1,
     optimizer="muon",
+    decay_all=False,
     beta2=0.98,
     clip_grad=1.0,
     ema=0.998,
@@ -190,6 +192,7 @@ CIFAR10_SMALL_SEED = Recipe(
     epochs=30,
     warmup=0.0,
     weight_decay=0.01,
+    decay_all=True,
     clip_grad=0.0,
     torch_init=True,
     augment=Augment(flip=True, degrees=15),
@@ -203,6 +206,7 @@ CIFAR10_SMALL = replace(
     warmup=0.1,
     weight_decay=0.05,
     optimizer="muon",
+    decay_all=False,
     beta2=0.98,
     clip_grad=1.0,
     ema=0.998,
