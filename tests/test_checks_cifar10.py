@@ -289,9 +289,6 @@ def test_expected_calibration_error():
             "empty ones included": _calibration(lambda gaps, weights: gaps.sum() / 4),
             "sum of the bins' gaps": _calibration(lambda gaps, weights: gaps.sum()),
             "take the absolute value in each bin": _calibration(gap=_signed),
-            "not at the end": _calibration(
-                lambda gaps, weights: (gaps * weights).sum().abs(), gap=lambda s, r: -_signed(s, r)
-            ),
             "accuracy minus confidence": _calibration(gap=lambda sure, right: -_signed(sure, right)),
             "squared": _calibration(gap=lambda sure, right: _signed(sure, right) ** 2),
             "largest gap": _calibration(lambda gaps, weights: gaps.max()),

@@ -253,9 +253,9 @@ def expected_calibration_error(
 
 @checks(expected_calibration_error)
 def check_expected_calibration_error(fn):
-    # Four bins; nothing falls into the first, and one image is certain.
+    # Four bins; nothing falls into the first, and the model is certain of one image, wrongly.
     confidence = torch.tensor([0.30, 0.40, 0.60, 0.55, 0.70, 0.65, 0.90, 1.00, 0.80, 0.95, 0.85, 0.75 + 0.01])
-    right = torch.tensor([0.0, 0, 1, 1, 1, 1, 1, 1, 0, 1, 0, 0])
+    right = torch.tensor([0.0, 0, 1, 1, 1, 1, 1, 0, 0, 1, 1, 0])
     n, k = len(confidence), 4
     predicted = torch.arange(n) % k
     # The runner-up takes less than the winner; where the winner is wrong, the label is the runner-up.
@@ -286,10 +286,9 @@ def check_expected_calibration_error(fn):
             "all bins count the same. Weight each by its share of the images": gaps.mean(),
             "you divided by num_bins, empty ones included. Weight each bin by its share of the images": gaps.sum() / 4,
             "that is the sum of the bins' gaps. Weight each by its share of the images": gaps.sum(),
-            "gaps of different sign cancel: take the absolute value in each bin": (weight * signed).sum(),
-            "gaps of different sign cancel: take the absolute value in each bin, not at the end": (weight * signed)
-            .sum()
-            .abs(),
+            "gaps of different sign cancel: take the absolute value in each bin, before you add up": (
+                weight * signed
+            ).sum(),
             "that is accuracy minus confidence, and gaps of different sign cancel": -(weight * signed).sum(),
             "the gaps were squared": (weight * gaps**2).sum(),
             "that is the largest gap. The mean over bins was wanted, weighted by their images": gaps.max(),
