@@ -10,7 +10,7 @@ import torch
 
 from vit_tutorial import measure
 from vit_tutorial.attention import attention, fused_attention
-from vit_tutorial.measure import peak_memory, seconds
+from vit_tutorial.measure import peak_memory, seconds, time_by_operation
 
 
 def test_seconds_is_the_median_of_all_calls_but_the_first(monkeypatch):
@@ -80,7 +80,7 @@ def test_an_error_in_the_function_comes_through_and_the_next_measurement_works()
 def test_measuring_prints_nothing_and_mutes_nothing():
     # In a process of its own: the profiler also writes when it is first loaded.
     script = (
-        "import os, torch; from vit_tutorial.measure import peak_memory, seconds\n"
+        "import os, torch; from vit_tutorial.measure import peak_memory, seconds, time_by_operation\n"
         "fn = lambda: os.write(2, b'mine ') and torch.ones(10)\n"
         "seconds(fn, min_run_time=0.0, min_calls=1); peak_memory(fn); peak_memory(fn)"
     )
@@ -98,3 +98,24 @@ def test_the_benchmark_prints_a_table(monkeypatch, capsys):
     assert f"torch {torch.__version__}" in printed
     for name in ("loop over heads", "one matrix, formula", "nn.MultiheadAttention", "one matrix, one kernel (ours)"):
         assert name in printed
+
+
+def test_operations_are_counted_and_the_longest_comes_first():
+    a, b = torch.randn(300, 300), torch.randn(3)
+
+    def fn():
+        for _ in range(3):
+            torch.mm(a, a)
+        return b + b
+
+    taken = time_by_operation(fn)
+    assert taken["aten::mm"][1] == 3
+    assert taken["aten::add"][1] == 1
+    seconds_each = [time for time, _ in taken.values()]
+    assert seconds_each == sorted(seconds_each, reverse=True)
+    assert taken["aten::mm"][0] > taken["aten::add"][0] >= 0
+
+
+def test_counting_operations_prints_nothing(capfd):
+    time_by_operation(lambda: torch.ones(3) + 1)
+    assert capfd.readouterr() == ("", "")

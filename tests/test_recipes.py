@@ -1,18 +1,18 @@
 """Recipes are complete: each builds its model and finds its data; the reproduced tutorial is the tutorial."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
 from torch import nn
 
-from vit_tutorial.recipes import RECIPES, load_split, make_model
-from vit_tutorial.training import loss_of, to_input
+from vit_tutorial.recipes import ABLATION, RECIPES, load_split, make_model
+from vit_tutorial.training import loss_of, make_optimizer, to_input
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", RECIPES | ABLATION)
 def test_each_recipe_takes_a_step(name):
-    recipe = RECIPES[name]
+    recipe = (RECIPES | ABLATION)[name]
     model = make_model(recipe)
     images = torch.randint(256, (4, recipe.model.in_chans, *recipe.model.img_size), dtype=torch.uint8)
     loss = loss_of(model(to_input(images, recipe)), torch.eye(10)[:4], recipe)
@@ -97,3 +97,54 @@ def test_a_model_that_does_not_fit_the_data(field, value, need):
     recipe = replace(RECIPES["digits"], model=replace(RECIPES["digits"].model, **{field: value}))
     with pytest.raises(ValueError, match=f"digits needs model.{field} {need}, the recipe has {value}"):
         load_split(recipe, "val")
+
+
+def fields(recipe) -> dict:
+    """All fields of a recipe, the model's and the augmentation's among them, in one dictionary."""
+    names = asdict(recipe)
+    return {**names, **names.pop("model"), **names.pop("augment"), "model": None, "augment": None}
+
+
+# In what each recipe of the ablation differs from its base, and nothing else.
+DIFFERS = {
+    "cifar10-without-schedule": {"schedule": "constant"},
+    "cifar10-without-warmup": {"warmup": 0.0},
+    "cifar10-without-muon": {"optimizer": "adamw"},
+    "cifar10-without-decay-groups": {"decay_all": True},
+    "cifar10-without-clipping": {"clip_grad": 0.0},
+    "cifar10-without-ema": {"ema": 0.0},
+    "cifar10-without-final-norm": {"final_norm": False},
+    "cifar10-without-initialisation": {"torch_init": True},
+    "cifar10-without-crop-and-flip": {"crop": 0, "flip": False},
+    "cifar10-with-rand-augment": {"rand_magnitude": 0.3},
+    "cifar10-with-label-smoothing": {"label_smoothing": 0.1},
+    "cifar10-with-mixup": {"mixup": 0.2},
+    "cifar10-with-cutmix": {"cutmix": 1.0},
+}
+
+
+def test_each_recipe_of_the_ablation_differs_in_what_its_name_says():
+    base = fields(ABLATION["cifar10-short"])
+    assert ABLATION["cifar10-short"] == replace(RECIPES["cifar10-tiny"], epochs=5)
+    assert set(DIFFERS) == set(ABLATION) - {"cifar10-short"}
+    for name, difference in DIFFERS.items():
+        now = fields(ABLATION[name])
+        assert {key: now[key] for key in now if now[key] != base[key]} == difference, name
+
+
+def test_decay_all_decays_all():
+    for optimizer in ("adamw", "muon"):
+        for decay_all, amounts in ((False, {0.0, 0.01}), (True, {0.01})):
+            recipe = replace(ABLATION["cifar10-short"], optimizer=optimizer, decay_all=decay_all)
+            groups = make_optimizer(make_model(recipe), recipe).param_groups
+            assert {group["weight_decay"] for group in groups} == amounts
+            assert sum(len(group["params"]) for group in groups) == len(list(make_model(recipe).parameters()))
+
+
+def test_the_cifar10_tutorials_and_ours_have_the_same_models_and_passes():
+    for size, parameters in (("tiny", 118_000), ("small", 2_695_000)):
+        published, ours = RECIPES[f"cifar10-{size}-seed"], RECIPES[f"cifar10-{size}"]
+        assert published.epochs == ours.epochs
+        assert replace(published.model, final_norm=True) == ours.model
+        count = sum(p.numel() for p in make_model(published).parameters())
+        assert abs(count / parameters - 1) < 0.02, count

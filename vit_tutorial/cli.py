@@ -7,12 +7,14 @@ import torch
 import tyro
 
 from vit_tutorial.data import NAMES, SPLITS, data_root, load_dataset
-from vit_tutorial.recipes import RECIPES, Recipe, load_split
+from vit_tutorial.recipes import ABLATION, RECIPES, Recipe, load_split
 from vit_tutorial.recorded import FOLDER, OWN_RUNS, find_run, load_metrics, load_recorded, run_recipe
 from vit_tutorial.training import evaluate
 from vit_tutorial.training.distributed import process_group, rank_and_world
 
+ALL_RECIPES = RECIPES | ABLATION
 TRAIN_EPILOG = f"""recipes: {", ".join(RECIPES)}
+and what each ingredient adds (chapter 7): {", ".join(ABLATION)}
 
 Every field of a recipe can be overridden, the model's and the augmentation's too:
   vit-tutorial train mnist --epochs 3 --model.depth 2
@@ -55,7 +57,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
         add_help=False,
         allow_abbrev=False,
     )
-    train.add_argument("recipe", nargs="?", choices=RECIPES, metavar="RECIPE", help="which recipe; see below")
+    train.add_argument("recipe", nargs="?", choices=ALL_RECIPES, metavar="RECIPE", help="which recipe; see below")
     train.add_argument("--record", action="store_true", help=f"write into {FOLDER}, which comes with the package")
     train.add_argument("--name", help="name of the run (default: the recipe's, and the random seed unless 0)")
     train.add_argument("--device", default=default_device, help="cpu or cuda (default: %(default)s)")
@@ -82,7 +84,7 @@ def _train(options: argparse.Namespace, overrides: list[str]) -> None:
         Recipe,
         prog=f"vit-tutorial train {options.recipe}",
         description=f"Fields of the recipe {options.recipe}",
-        default=RECIPES[options.recipe],
+        default=ALL_RECIPES[options.recipe],
         args=overrides,
     )
     _check_device(options.device)

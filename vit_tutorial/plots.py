@@ -109,6 +109,7 @@ def confusion_matrix(matrix: Shaped[Tensor, "k k"], class_names: list[str], ax: 
                 ax.text(j, i, count, ha="center", va="center", fontsize=11, weight="bold" if i == j else "normal")
     ticks = range(len(class_names))
     ax.set(xticks=ticks, yticks=ticks, xlabel="predicted class", ylabel="true class")
-    ax.set_xticklabels(class_names, rotation=0 if max(map(len, class_names)) < 3 else 45)
+    slanted = {} if max(map(len, class_names)) < 3 else {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
+    ax.set_xticklabels(class_names, **slanted)
     ax.set_yticklabels(class_names)
     return ax

@@ -35,7 +35,8 @@ class TrainConfig:
         schedule: ``"cosine"`` (linear warm-up, then cosine to 0) or ``"constant"``.
         warmup: share of all steps in which the learning rate rises.
         optimizer: ``"adamw"``, ``"adam"``, or ``"muon"`` for the matrices in the blocks with AdamW for the rest.
-        weight_decay: on matrices only; norms, biases, positions and class token have none.
+        weight_decay: on matrices only; norms, biases, positions and class token have none,
+        decay_all: unless this is set.
         beta2: Adam's second decay rate.
         label_smoothing: share of the target that is spread over all classes.
         clip_grad: largest norm of the gradient; 0 turns it off.
@@ -58,6 +59,7 @@ class TrainConfig:
     warmup: float = 0.1
     optimizer: str = "adamw"
     weight_decay: float = 0.05
+    decay_all: bool = False
     beta2: float = 0.999
     label_smoothing: float = 0.0
     clip_grad: float = 1.0
@@ -232,12 +234,15 @@ def fit(
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer | MuonWithAdamW:
-    """The config's optimizer, with decay on matrices only."""
+    """The config's optimizer, with decay on matrices only, or on everything."""
     betas = (0.9, config.beta2)
+    groups = parameter_groups(model, config.weight_decay)
+    if config.decay_all:
+        groups = [{**group, "weight_decay": config.weight_decay} for group in groups]
     if config.optimizer == "muon":
-        return MuonWithAdamW(model, config.lr, config.weight_decay, betas)
+        return MuonWithAdamW(model, groups, config.lr, betas)
     make = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
-    return make(parameter_groups(model, config.weight_decay), lr=config.lr, betas=betas, fused=True)
+    return make(groups, lr=config.lr, betas=betas, fused=True)
 
 
 @torch.no_grad()

@@ -24,15 +24,18 @@ class MuonWithAdamW:
 
     Source: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/; for the scaling Liu et al. 2025,
     arXiv:2502.16982.
+
+    Args:
+        groups: the model's parameters as :func:`parameter_groups` gives them, matrices first.
     """
 
-    def __init__(self, model: nn.Module, lr: float, weight_decay: float, betas: tuple[float, float]):
-        decay, rest = parameter_groups(model, weight_decay)
+    def __init__(self, model: nn.Module, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float]):
+        decay, rest = groups
         inside = {id(parameter) for name, parameter in model.named_parameters() if name.startswith("blocks.")}
         matrices = [parameter for parameter in decay["params"] if id(parameter) in inside]
         outside = [parameter for parameter in decay["params"] if id(parameter) not in inside]
         self.parts = (
-            torch.optim.Muon(matrices, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"),
+            torch.optim.Muon(matrices, lr=lr, weight_decay=decay["weight_decay"], adjust_lr_fn="match_rms_adamw"),
             torch.optim.AdamW([{**decay, "params": outside}, rest], lr=lr, betas=betas, fused=True),
         )
 
