@@ -117,8 +117,8 @@ MNIST = Recipe(
 )  # fmt: skip
 
 # vit-tutorial train shapes
-# Ten vivid shapes on cluttered backgrounds, drawn by this package: no download. About 230 s of one CPU core, 150 s on
-# two; SHAPESEXPECT
+# Ten vivid shapes on cluttered backgrounds, drawn by this package: no download. About 230 s of one CPU core, 165 s on
+# two; 98.8 to 99.4 % on the test set (recorded, three seeds).
 SHAPES = Recipe(
     dataset="shapes",
     model=ViTConfig(
@@ -156,7 +156,7 @@ DIGITS = Recipe(
 
 # vit-tutorial train cifar10-tiny-seed
 # Two published tutorials as written: 0.12 million parameters, no final norm, AdamW at a constant learning rate. Only
-# the 5,000 validation images are not trained on. EXPECT
+# the 5,000 validation images are not trained on. About 130 minutes of one CPU core; not recorded yet.
 CIFAR10_TINY_SEED = Recipe(
     dataset="cifar10",
     model=PRESETS["cifar10_tiny"],
@@ -171,7 +171,7 @@ CIFAR10_TINY_SEED = Recipe(
 )
 
 # vit-tutorial train cifar10-tiny
-# The same model with a final norm, and the same 100 passes. EXPECT
+# The same model with a final norm, and the same 100 passes. About 150 minutes of one CPU core; not recorded yet.
 CIFAR10_TINY = replace(
     CIFAR10_TINY_SEED,
     model=replace(PRESETS["cifar10_tiny"], final_norm=True),
@@ -188,7 +188,8 @@ CIFAR10_TINY = replace(
 
 # vit-tutorial train cifar10-small-seed
 # A published tutorial with 2.7 million parameters, as far as it says how: AdamW, cosine, mirrored and turned images, 30
-# passes. It says neither learning rate nor batch size nor angle; those here are PyTorch's default, 128 and 15. EXPECT
+# passes. It says neither learning rate nor batch size nor angle; those here are PyTorch's default, 128 and 15. Wants a
+# GPU; not recorded yet.
 CIFAR10_SMALL_SEED = Recipe(
     dataset="cifar10",
     model=PRESETS["cifar10_small"],
@@ -202,7 +203,7 @@ CIFAR10_SMALL_SEED = Recipe(
 )
 
 # vit-tutorial train cifar10-small
-# The same model and the same 30 passes. EXPECT
+# The same model and the same 30 passes. Wants a GPU; not recorded yet, and its learning rate is a guess.
 CIFAR10_SMALL = replace(
     CIFAR10_SMALL_SEED,
     lr=4e-3,
