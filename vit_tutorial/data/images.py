@@ -201,9 +201,8 @@ def decode_all(
         return images
     with ThreadPoolExecutor(WORKERS) as pool:
         try:
-            for _ in tqdm(
-                pool.map(put, range(len(files))), "decoding", len(files), unit=" images", delay=1, mininterval=1
-            ):
+            done = pool.map(put, range(len(files)))
+            for _ in tqdm(done, "decoding", len(files), unit=" images", delay=1, disable=None):  # shown in a terminal
                 pass
         except BaseException:
             pool.shutdown(cancel_futures=True)
