@@ -231,7 +231,7 @@ RECIPES = {
     "cifar10-small": CIFAR10_SMALL,
 }
 
-# vit-tutorial train cifar10-short, cifar10-without-flip, cifar10-with-cutmix, ...
+# vit-tutorial train cifar10-short, cifar10-without-muon, cifar10-with-cutmix, ...
 # What does each ingredient add (chapter 7)? The base is `cifar10-tiny` in 5 passes; every other recipe differs from it
 # in what its name says. A pass takes about 80 s on one CPU core, a few seconds on a GPU.
 CIFAR10_SHORT = replace(CIFAR10_TINY, epochs=5)

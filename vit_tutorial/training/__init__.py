@@ -35,8 +35,8 @@ class TrainConfig:
         schedule: ``"cosine"`` (linear warm-up, then cosine to 0) or ``"constant"``.
         warmup: share of all steps in which the learning rate rises.
         optimizer: ``"adamw"``, ``"adam"``, or ``"muon"`` for the matrices in the blocks with AdamW for the rest.
-        weight_decay: on matrices only; norms, biases, positions and class token have none,
-        decay_all: unless this is set.
+        weight_decay: on matrices only; norms, biases, positions and class token have none.
+        decay_all: decay those too.
         beta2: Adam's second decay rate.
         label_smoothing: share of the target that is spread over all classes.
         clip_grad: largest norm of the gradient; 0 turns it off.
