@@ -11,7 +11,7 @@ from torch import nn
 from tqdm import tqdm
 
 from vit_tutorial.augment import Augment
-from vit_tutorial.baselines import post_norm
+from vit_tutorial.baselines import post_norm, resnet_like
 from vit_tutorial.config import check_option
 from vit_tutorial.recipes import RECIPES, Recipe, make_model
 from vit_tutorial.recorded import FOLDER, OWN_RUNS, recipe_from_dict, run_recipe
@@ -30,6 +30,9 @@ class Sweep:
     recipes: dict[str, Recipe]
     seeds: int = 3
     makers: dict[str, Callable[[Recipe], nn.Module]] = field(default_factory=dict)
+
+
+SHARES = (30, 10, 3, 1)  # of the training images, per cent
 
 
 def one_change(base: Recipe, **sizes: dict) -> dict[str, Recipe]:
@@ -65,22 +68,29 @@ def one_change(base: Recipe, **sizes: dict) -> dict[str, Recipe]:
         "rand-augment": replace(base, augment=augment(rand_magnitude=0.3)),
         "mixup": replace(base, augment=augment(mixup=0.2)),
         "cutmix": replace(base, augment=augment(cutmix=1.0)),
-        **{f"share-{percent}": replace(base, share=percent / 100) for percent in (30, 10, 3, 1)},
+        **{f"share-{percent}": replace(base, share=percent / 100) for percent in SHARES},
     }
 
 
-def _learning_rates(base: Recipe, rates: Collection[float]) -> dict[str, Recipe]:
-    return {"base": base} | {f"lr-{lr:g}": replace(base, lr=lr) for lr in rates}
+def with_resnet(base: Recipe) -> dict[str, Recipe]:
+    """A ResNet in the ViT's place, with its own optimizer and rate, on all images and on shares of them."""
+    resnet = replace(base, optimizer="adamw", lr=4e-3, ema=0.0)
+    return {"resnet": resnet} | {f"resnet-share-{n}": replace(resnet, share=n / 100) for n in SHARES}
 
 
 def _sweep(base: Recipe, **sizes: dict) -> Sweep:
-    recipes = {name: recipe for name, recipe in one_change(base, **sizes).items() if _is_change(name, recipe, base)}
-    return Sweep(recipes, makers={"post-norm": post_norm})
+    changes = {name: recipe for name, recipe in one_change(base, **sizes).items() if _is_change(name, recipe, base)}
+    resnets = with_resnet(base)
+    return Sweep(changes | resnets, makers={"post-norm": post_norm} | dict.fromkeys(resnets, resnet_like))
 
 
 def _is_change(name: str, recipe: Recipe, base: Recipe) -> bool:
     """Whether the base does not do already what the name says."""
     return recipe != base or name in ("base", "post-norm")
+
+
+def _learning_rates(base: Recipe, rates: Collection[float]) -> dict[str, Recipe]:
+    return {"base": base} | {f"lr-{lr:g}": replace(base, lr=lr) for lr in rates}
 
 
 CIFAR10_SHORT = replace(RECIPES["cifar10-tiny"], epochs=5)
