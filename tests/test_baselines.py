@@ -6,7 +6,7 @@ import torch
 import torchvision
 from torch import nn
 
-from vit_tutorial.baselines import ResidualBlock, ResNet, post_norm, resnet_like
+from vit_tutorial.baselines import ResidualBlock, ResNet, Shuffled, post_norm, resnet_like
 from vit_tutorial.recipes import RECIPES, make_model
 
 BASE = replace(RECIPES["digits"], model=replace(RECIPES["digits"].model, embed_dim=12, depth=1))
@@ -71,3 +71,17 @@ def test_resnet_like_has_at_most_the_vit_s_parameters_and_nearly_as_many():
         assert 0.9 * ours <= theirs <= ours, (name, ours, theirs)
         again = resnet_like(RECIPES[name]).state_dict()
         assert all(torch.equal(value, again[key]) for key, value in resnet.state_dict().items())
+
+
+def test_shuffled_images_are_the_same_patches_in_another_order():
+    images = torch.arange(2 * 3 * 6 * 8.0).reshape(2, 3, 6, 8)
+    got = Shuffled(nn.Identity(), (6, 8), (2, 4))(images)
+    pieces = {
+        tuple(images[0, :, i : i + 2, j : j + 4].flatten().tolist()): (i, j) for i in range(0, 6, 2) for j in (0, 4)
+    }
+    places = [pieces[tuple(got[0, :, i : i + 2, j : j + 4].flatten().tolist())] for i in range(0, 6, 2) for j in (0, 4)]
+    assert sorted(places) == sorted(pieces.values()) and places != sorted(places)
+    torch.testing.assert_close(got[1] - got[0], torch.full_like(got[0], 3 * 6 * 8))  # the same order for both
+    again = Shuffled(nn.Identity(), (6, 8), (2, 4), seed=0)
+    assert torch.equal(got, again(images)) and not again.state_dict()
+    assert not torch.equal(got, Shuffled(nn.Identity(), (6, 8), (2, 4), seed=1)(images))

@@ -11,6 +11,7 @@ from vit_tutorial.baselines import post_norm
 from vit_tutorial.recipes import RECIPES, make_model
 from vit_tutorial.recorded import FOLDER
 from vit_tutorial.sweeps import SWEEPS, Sweep, load_sweep, read_rows, run_sweep
+from vit_tutorial.training import make_optimizer
 
 BASE = replace(RECIPES["digits"], epochs=2, model=replace(RECIPES["digits"].model, embed_dim=12, depth=1))
 SMALL = Sweep({"base": BASE, "no-warmup": replace(BASE, warmup=0.0), "post-norm": BASE}, 2, {"post-norm": post_norm})
@@ -58,7 +59,11 @@ def test_each_variant_differs_in_what_its_name_says(name):
     for variant, recipe in recipes.items():
         now = flat(recipe)
         changed = {key: now[key] for key in now if now[key] != base[key]}
-        if variant.startswith("resnet"):
+        if "shuffled" in variant or variant == "resnet-no-augment":
+            assert not any(recipe.augment.__dict__.values())
+            plain = replace(recipe, augment=SWEEPS[name].recipes["base"].augment)
+            assert plain == SWEEPS[name].recipes["resnet" if "resnet" in variant else "base"]
+        elif variant.startswith("resnet"):
             share = {"share": int(variant.split("-")[-1]) / 100} if "share" in variant else {}
             assert changed == {"optimizer": "adamw", "lr": 4e-3, "ema": 0.0, **share}
         elif variant not in SIZES:
@@ -91,6 +96,11 @@ def test_every_model_can_be_made_and_takes_its_images(name):
         model = sweep.makers.get(variant, make_model)(recipe)
         logits = model(torch.rand(2, recipe.model.in_chans, *recipe.model.img_size))
         assert logits.shape == (2, 10) and logits.isfinite().all(), variant
+        optimizer = make_optimizer(model, recipe)
+        held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        assert len(held) == len(list(model.parameters())), variant
+        if recipe.optimizer == "muon":
+            assert len(optimizer.parts[0].param_groups[0]["params"]) == 4 * recipe.model.depth, variant
 
 
 def test_a_sweep_has_a_row_for_each_run_and_goes_on_where_it_stopped(tmp_path, monkeypatch):

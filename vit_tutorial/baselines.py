@@ -1,4 +1,4 @@
-"""What the Vision Transformer is compared with: a convolutional network, and an older order of norms (chapter 10)."""
+"""What a Vision Transformer is compared with: a ResNet, an older order of norms, shuffled images (chapter 10)."""
 
 from itertools import pairwise
 
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from vit_tutorial.encoder import Block
 from vit_tutorial.model import ViT
+from vit_tutorial.patches import patchify, unpatchify
 from vit_tutorial.recipes import Recipe, make_model
 
 
@@ -82,6 +83,28 @@ class ResNet(nn.Module):
 
     def forward(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b k"]:
         return self.head(self.blocks(self.stem(images)).mean(dim=(2, 3)))
+
+
+class Shuffled(nn.Module):
+    """A model that gets every image with its patches in another order, the same for all images and all time.
+
+    Args:
+        model: what the shuffled images go to.
+        img_size: pixels, (height, width).
+        patch_size: pixels, (height, width); (1, 1) shuffles single pixels.
+        seed: of the order.
+    """
+
+    def __init__(self, model: nn.Module, img_size: tuple[int, int], patch_size: tuple[int, int], seed: int = 0):
+        super().__init__()
+        self.model, self.patch_size = model, patch_size
+        self.grid_size = (img_size[0] // patch_size[0], img_size[1] // patch_size[1])
+        order = torch.randperm(self.grid_size[0] * self.grid_size[1], generator=torch.Generator().manual_seed(seed))
+        self.register_buffer("order", order, persistent=False)
+
+    def forward(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b ..."]:
+        patches = patchify(images, self.patch_size)[:, self.order]
+        return self.model(unpatchify(patches, self.patch_size, self.grid_size))
 
 
 def resnet_like(recipe: Recipe) -> ResNet:

@@ -11,10 +11,12 @@ from torch import nn
 from tqdm import tqdm
 
 from vit_tutorial.augment import Augment
-from vit_tutorial.baselines import post_norm, resnet_like
+from vit_tutorial.baselines import Shuffled, post_norm, resnet_like
 from vit_tutorial.config import check_option
 from vit_tutorial.recipes import RECIPES, Recipe, make_model
 from vit_tutorial.recorded import FOLDER, OWN_RUNS, recipe_from_dict, run_recipe
+
+Maker = Callable[[Recipe], nn.Module]
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Sweep:
 
     recipes: dict[str, Recipe]
     seeds: int = 3
-    makers: dict[str, Callable[[Recipe], nn.Module]] = field(default_factory=dict)
+    makers: dict[str, Maker] = field(default_factory=dict)
 
 
 SHARES = (30, 10, 3, 1)  # of the training images, per cent
@@ -75,18 +77,34 @@ def one_change(base: Recipe, **sizes: dict) -> dict[str, Recipe]:
 def with_resnet(base: Recipe) -> dict[str, Recipe]:
     """A ResNet in the ViT's place, with its own optimizer and rate, on all images and on shares of them."""
     resnet = replace(base, optimizer="adamw", lr=4e-3, ema=0.0)
-    return {"resnet": resnet} | {f"resnet-share-{n}": replace(resnet, share=n / 100) for n in SHARES}
+    return {"resnet": resnet} | {f"resnet-share-{percent}": replace(resnet, share=percent / 100) for percent in SHARES}
+
+
+def shuffled(base: Recipe) -> tuple[dict[str, Recipe], dict[str, Maker]]:
+    """Both models on images whose patches or pixels stand in another order, without augmentation."""
+    recipes, makers = {}, {}
+    for prefix, recipe, make in (("", base, make_model), ("resnet-", with_resnet(base)["resnet"], resnet_like)):
+        recipe = replace(recipe, augment=Augment())
+        if prefix:
+            recipes["resnet-no-augment"], makers["resnet-no-augment"] = recipe, make
+        for name, patch_size in (("patches", base.model.patch_size), ("pixels", (1, 1))):
+            recipes[f"{prefix}shuffled-{name}"] = recipe
+            makers[f"{prefix}shuffled-{name}"] = partial(_make_shuffled, make, patch_size)
+    return recipes, makers
+
+
+def _make_shuffled(make: Maker, patch_size: tuple[int, int], recipe: Recipe) -> nn.Module:
+    return Shuffled(make(recipe), recipe.model.img_size, patch_size)
 
 
 def _sweep(base: Recipe, **sizes: dict) -> Sweep:
-    changes = {name: recipe for name, recipe in one_change(base, **sizes).items() if _is_change(name, recipe, base)}
-    resnets = with_resnet(base)
-    return Sweep(changes | resnets, makers={"post-norm": post_norm} | dict.fromkeys(resnets, resnet_like))
-
-
-def _is_change(name: str, recipe: Recipe, base: Recipe) -> bool:
-    """Whether the base does not do already what the name says."""
-    return recipe != base or name in ("base", "post-norm")
+    makers: dict[str, Maker] = {"post-norm": post_norm} | dict.fromkeys(with_resnet(base), resnet_like)
+    recipes, shuffling = shuffled(base)
+    makers |= shuffling
+    recipes = one_change(base, **sizes) | with_resnet(base) | recipes
+    # What the base does already is no change.
+    kept = {name: recipe for name, recipe in recipes.items() if name == "base" or name in makers or recipe != base}
+    return Sweep(kept, makers=makers)
 
 
 def _learning_rates(base: Recipe, rates: Collection[float]) -> dict[str, Recipe]:
