@@ -148,3 +148,10 @@ def test_the_cifar10_tutorials_and_ours_have_the_same_models_and_passes():
         assert replace(published.model, final_norm=True) == ours.model
         count = sum(p.numel() for p in make_model(published).parameters())
         assert abs(count / parameters - 1) < 0.02, count
+
+
+def test_the_long_recipes_are_plain_vits_of_at_most_ten_million_parameters():
+    small, longer, best = (RECIPES[f"cifar10-{name}"] for name in ("small", "small-100", "best"))
+    assert (longer.epochs, best.epochs) == (100, 200)
+    assert replace(longer.model, drop_path_rate=0.0) == small.model
+    assert 9_000_000 < sum(p.numel() for p in make_model(best).parameters()) <= 10_000_000

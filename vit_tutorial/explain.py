@@ -1,0 +1,238 @@
+"""What a model looks at: its attention maps, and what becomes of them over the layers (chapter 8)."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from vit_tutorial.attention import Attention, attention_weights
+from vit_tutorial.config import ViTConfig
+from vit_tutorial.model import ViT
+
+
+@contextmanager
+def record_attention(model: nn.Module) -> Iterator[list[Float[Tensor, "b h n n"]]]:
+    """Within this context a forward pass leaves its attention weights in a list, ``(b, h, n, n)`` for each layer.
+
+    The model runs as always, on its fused path: hooks take each attention's input and compute the weights a second
+    time, by :func:`~vit_tutorial.attention.attention_weights`. A second forward pass replaces the maps of the first.
+    Works on this package's models, timm's and torchvision's.
+
+    Raises:
+        ValueError: when the model is compiled, for hooks that are added afterwards are never run, or when no layer of
+            it is an attention known here.
+        RuntimeError: when the context ends and no forward pass went through the model.
+    """
+    if any(hasattr(part, "_orig_mod") or getattr(part, "_compiled_call_impl", None) for part in model.modules()):
+        raise ValueError("a compiled model runs no hooks: record the attention of the model that was compiled")
+    known = [(part, weights) for part in model.modules() if (weights := _weights_of(part))]
+    if not known:
+        raise ValueError(f"{type(model).__name__} has no attention of vit_tutorial's, timm's or torchvision's kind")
+    maps: list[Tensor] = []
+
+    def keep(layer: int, weights: Callable[[Tensor], Tensor]):
+        @torch.no_grad()
+        def hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            del maps[layer:]  # those of an earlier pass
+            maps.append(weights(inputs[0]))
+
+        return hook
+
+    hooks = [part.register_forward_pre_hook(keep(i, weights)) for i, (part, weights) in enumerate(known)]
+    try:
+        yield maps
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not maps:
+        raise RuntimeError("nothing was recorded: call the model within the context")
+
+
+def _weights_of(module: nn.Module) -> Callable[[Tensor], Tensor] | None:
+    """How a layer's attention weights follow from its input; None when it is no attention."""
+    if isinstance(module, Attention):
+        return module.weights
+    # The other two as their libraries' Vision Transformers call them: self-attention without a mask.
+    if isinstance(module, nn.MultiheadAttention) and module.batch_first and module.in_proj_weight is not None:
+
+        def weights_of_torch(x: Tensor) -> Tensor:
+            qkv = F.linear(x, module.in_proj_weight, module.in_proj_bias)
+            return attention_weights(*_queries_and_keys(qkv, module.num_heads))
+
+        return weights_of_torch
+    if type(module).__name__ == "Attention" and type(module).__module__.startswith("timm."):
+
+        def weights_of_timm(x: Tensor) -> Tensor:
+            q, k = _queries_and_keys(module.qkv(x), module.num_heads)
+            return attention_weights(module.q_norm(q), module.k_norm(k))
+
+        return weights_of_timm
+    return None
+
+
+def _queries_and_keys(qkv: Float[Tensor, "b n three_d"], num_heads: int) -> Float[Tensor, "two b h n hd"]:
+    return rearrange(qkv, "b n (three h hd) -> three b h n hd", three=3, h=num_heads)[:2]
+
+
+def attention_map(
+    weights: Float[Tensor, "*batch n n"], config: ViTConfig, query: tuple[int, int] | None = None
+) -> Float[Tensor, "*batch gh gw"]:
+    """One row of attention weights, laid out as the grid of patches.
+
+    Args:
+        weights: of a layer, of one of its heads, or rolled out; ``(..., n, n)``.
+        config: of the model that the weights come from.
+        query: which patch looks, (row, column). Left out, it is what the head reads: the class token, or with mean
+            pooling the mean over all patches.
+
+    Returns:
+        ``(..., gh, gw)``. A class token's attention to itself is left out, so the sum may be below 1.
+
+    Raises:
+        ValueError: when the weights are those of another grid, or ``query`` lies outside it.
+    """
+    _check_tokens(weights, config)
+    gh, gw = config.grid_size
+    if query is not None:
+        if not (0 <= query[0] < gh and 0 <= query[1] < gw):
+            raise ValueError(f"query {query} lies outside the grid of {gh}×{gw} patches")
+        row = weights[..., config.num_prefix_tokens + query[0] * gw + query[1], :]
+    else:
+        row = weights[..., 0, :] if config.pool == "cls" else weights.mean(dim=-2)
+    return rearrange(row[..., config.num_prefix_tokens :], "... (gh gw) -> ... gh gw", gh=gh)
+
+
+def attention_rollout(maps: Sequence[Float[Tensor, "b h n n"]]) -> Float[Tensor, "b n n"]:
+    """How much of each input token arrives in each token of the last layer, if layers only mix what attention says.
+
+    Each layer counts as the mean of its heads plus the identity for the residual connection, with rows that sum to 1;
+    the layers are multiplied, first to last. MLPs, values and projections are left out of the account.
+
+    Args:
+        maps: one ``(b, h, n, n)`` for each layer, as :func:`record_attention` gives them; not changed.
+
+    Returns:
+        ``(b, n, n)``; each row sums to 1.
+
+    Raises:
+        ValueError: when there are no maps, or those of different models.
+
+    Source: Abnar and Zuidema 2020, "Quantifying attention flow in transformers", section 3.
+    """
+    _check_alike(maps)
+    rollout = identity = torch.eye(maps[0].shape[-1], device=maps[0].device)
+    for weights in maps:
+        mixed = weights.mean(dim=1) + identity
+        rollout = mixed / mixed.sum(dim=-1, keepdim=True) @ rollout
+    return rollout
+
+
+def attention_gradients(
+    model: ViT, images: Float[Tensor, "b c H W"], classes: Int64[Tensor, " b"] | None = None
+) -> tuple[list[Float[Tensor, "b h n n"]], list[Float[Tensor, "b h n n"]]]:
+    """Attention weights, and how much each of them raises the logit of a class.
+
+    The matrix of weights A need not be there: a head gives A v, so the gradient at A is that at the head's output
+    times vᵀ. The model stays on its fused path, and the gradients of its parameters are left alone.
+
+    Args:
+        classes: the class to explain, ``(b,)``; the predicted one when left out.
+
+    Returns:
+        two lists with a tensor ``(b, h, n, n)`` for each layer: the weights, and the gradients.
+    """
+    values: list[Tensor] = []
+    outputs: list[Tensor] = []  # of the heads, side by side, as the projection takes them
+    hooks = []
+
+    def keep_values(module: Attention, inputs: tuple[Tensor]) -> None:
+        values.append(module.project(inputs[0])[2].detach())
+
+    for block in model.blocks:
+        hooks.append(block.attn.register_forward_pre_hook(keep_values))
+        hooks.append(block.attn.proj.register_forward_pre_hook(lambda _, inputs: outputs.append(inputs[0])))
+    try:
+        # The images ask for gradients, so that there are some in a frozen model too.
+        with torch.enable_grad(), record_attention(model) as maps:
+            logits = model(images.detach().requires_grad_())
+            chosen = logits.argmax(dim=-1) if classes is None else classes
+            gradients = torch.autograd.grad(logits.gather(1, chosen[:, None]).sum(), outputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    at_heads = [
+        rearrange(grad, "b n (h hd) -> b h n hd", h=v.shape[1]) for grad, v in zip(gradients, values, strict=True)
+    ]
+    return maps, [grad @ v.mT for grad, v in zip(at_heads, values, strict=True)]
+
+
+def gradient_rollout(
+    maps: Sequence[Float[Tensor, "b h n n"]], gradients: Sequence[Float[Tensor, "b h n n"]]
+) -> Float[Tensor, "b n n"]:
+    """Rollout in which a weight counts by how much it raises the class's logit: heads are fused by weight × gradient.
+
+    What lowers the logit counts as nothing. Unlike :func:`attention_rollout` this depends on the class, and its rows
+    need not sum to 1.
+
+    Args:
+        maps, gradients: as :func:`attention_gradients` gives them; not changed.
+
+    Returns:
+        ``(b, n, n)``, the identity included.
+
+    Raises:
+        ValueError: when there are no maps, or maps and gradients of different models.
+
+    Source: Chefer et al. 2021, "Generic attention-model explainability", equations 5 and 6.
+    """
+    _check_alike([*maps, *gradients])
+    if len(maps) != len(gradients):
+        raise ValueError(f"there are {len(maps)} layers of maps, and {len(gradients)} of gradients")
+    rollout = torch.eye(maps[0].shape[-1], device=maps[0].device).expand_as(maps[0][:, 0])
+    for weights, gradient in zip(maps, gradients, strict=True):
+        rollout = rollout + (weights * gradient).clamp(min=0).mean(dim=1) @ rollout
+    return rollout
+
+
+def attention_distance(weights: Float[Tensor, "b h n n"], config: ViTConfig) -> Float[Tensor, "b h"]:
+    """How far a patch looks on average, in pixels: distance between patch centres, weighted by attention.
+
+    A class token has no place, so it is left out and the other weights are scaled to sum to 1.
+
+    Returns:
+        ``(b, h)``, the mean over all patches that look.
+
+    Raises:
+        ValueError: when the weights are those of another grid.
+
+    Source: Dosovitskiy et al. 2021, figure 7 (right) and appendix D.7.
+    """
+    _check_tokens(weights, config)
+    patches = weights[..., config.num_prefix_tokens :, config.num_prefix_tokens :]
+    rows, cols = (torch.arange(side, device=weights.device) for side in config.grid_size)
+    places = torch.cartesian_prod(rows * config.patch_size[0], cols * config.patch_size[1]).float()
+    shares = patches / patches.sum(dim=-1, keepdim=True)
+    return (shares * torch.cdist(places, places)).sum(dim=-1).mean(dim=-1)
+
+
+def _check_tokens(weights: Tensor, config: ViTConfig) -> None:
+    if weights.shape[-1] != config.num_tokens:
+        prefix = "a class token and " if config.num_prefix_tokens else ""
+        raise ValueError(
+            f"the maps are of {weights.shape[-1]} tokens, the config has {config.num_tokens}: {prefix}a grid of "
+            f"{config.grid_size[0]}×{config.grid_size[1]} patches"
+        )
+
+
+def _check_alike(maps: Sequence[Tensor]) -> None:
+    if not maps:
+        raise ValueError("there are no maps, so nothing can be rolled out")
+    for layer, weights in enumerate(maps):
+        if weights.shape[0] != maps[0].shape[0] or weights.shape[-2:] != maps[0].shape[-2:]:
+            raise ValueError(
+                f"maps of different models: layer 0 is {tuple(maps[0].shape)}, layer {layer} {tuple(weights.shape)}"
+            )
