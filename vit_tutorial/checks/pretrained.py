@@ -124,7 +124,7 @@ def _rename_mistake(theirs: str, ours: str, result: str) -> str:
         return f"`vit.layernorm` is the final norm, {ours}; those with `_before` and `_after` belong to a block"
     if result.startswith(("vit.", "encoder.")):
         return "Something of `vit.encoder.` is left: `vit.encoder.layer.` becomes `blocks.`"
-    if result.split(".")[-1] != ours.split(".")[-1]:
+    if "." in ours and result.split(".")[-1] != ours.split(".")[-1]:
         return f"The end tells weights from biases: {ours}"
     if result.startswith("blocks.") and result.split(".")[1] != ours.split(".")[1]:
         return f"The block's number must stay, all digits of it: {ours}"
