@@ -197,7 +197,7 @@ def _cause(missing: list[str], spare: list[str], state: dict[str, Tensor]) -> st
     try:
         source = source_of(state)
     except ValueError as error:
-        return str(error)
+        return str(error).rpartition(". ")[2]  # the advice
     if source != "ours and timm's" and "patch_embed.proj.weight" in missing:
         return f"These are {source} names: use from_state_dict, or convert them first."
     if any(name.startswith("fc_norm.") for name in spare):
