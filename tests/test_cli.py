@@ -13,7 +13,7 @@ from vit_tutorial import cli, recorded
 from vit_tutorial.cli import main
 from vit_tutorial.data import NAMES
 from vit_tutorial.recipes import RECIPES
-from vit_tutorial.sweeps import Sweep
+from vit_tutorial.variants import Sweep
 
 TINY = ["--model.depth=1", "--model.embed-dim=12", "--augment.crop=0", "--epochs=2", "--quiet", "--device=cpu"]
 

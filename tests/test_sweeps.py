@@ -10,8 +10,9 @@ from vit_tutorial import sweeps
 from vit_tutorial.baselines import post_norm
 from vit_tutorial.recipes import RECIPES, make_model
 from vit_tutorial.recorded import FOLDER
-from vit_tutorial.sweeps import SWEEPS, Sweep, load_sweep, read_rows, run_sweep
+from vit_tutorial.sweeps import load_sweep, read_rows, run_sweep
 from vit_tutorial.training import make_optimizer
+from vit_tutorial.variants import SWEEPS, Sweep
 
 BASE = replace(RECIPES["digits"], epochs=2, model=replace(RECIPES["digits"].model, embed_dim=12, depth=1))
 SMALL = Sweep({"base": BASE, "no-warmup": replace(BASE, warmup=0.0), "post-norm": BASE}, 2, {"post-norm": post_norm})

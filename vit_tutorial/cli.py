@@ -9,9 +9,10 @@ import tyro
 from vit_tutorial.data import NAMES, SPLITS, data_root, load_dataset
 from vit_tutorial.recipes import RECIPES, Recipe, load_split
 from vit_tutorial.recorded import FOLDER, OWN_RUNS, find_run, load_metrics, load_recorded, run_recipe
-from vit_tutorial.sweeps import SWEEPS, run_sweep
+from vit_tutorial.sweeps import run_sweep
 from vit_tutorial.training import evaluate
 from vit_tutorial.training.distributed import process_group, rank_and_world
+from vit_tutorial.variants import SWEEPS
 
 TRAIN_EPILOG = f"""recipes: {", ".join(RECIPES)}
 
