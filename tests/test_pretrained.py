@@ -4,6 +4,7 @@ import hashlib
 import http.server
 import pickle
 import threading
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -385,17 +386,21 @@ def test_what_is_no_state_dict(tmp_path):
 
 
 class Host(http.server.ThreadingHTTPServer):
-    """Serves one file, counts the requests, and can break off in the middle."""
+    """Serves one file, counts the requests, and can break off in the middle or say nothing for a while."""
 
     def __init__(self, content: bytes, model: nn.Module):
         self.model = model
-        self.content, self.requests, self.sent = content, 0, len(content)
+        self.content, self.requests, self.sent, self.silent_for = content, 0, len(content), 0.0
         super().__init__(("127.0.0.1", 0), Handler)
+
+    def handle_error(self, request, client_address):
+        pass  # the client has hung up
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.server.requests += 1
+        time.sleep(self.server.silent_for)
         self.send_response(200)
         self.send_header("Content-Length", str(len(self.server.content)))
         self.end_headers()
@@ -460,6 +465,14 @@ def test_a_damaged_file_in_the_cache_is_named(host, tmp_path):
     file.write_bytes(file.read_bytes()[:1000])
     with pytest.raises(ValueError, match=rf"{file} is damaged: .*Delete it, and it is fetched again"):
         load_pretrained("vit_b_16", num_heads=3, progress=False)
+
+
+def test_a_silent_host_is_given_up(host, tmp_path, monkeypatch):
+    host.silent_for = 2.0
+    monkeypatch.setattr(pretrained, "TIMEOUT", 0.1)
+    with pytest.raises(FileNotFoundError, match=r"failed: .*timed out"):
+        load_pretrained("vit_b_16", num_heads=3)
+    assert cached(tmp_path) == []
 
 
 def test_without_a_network(host, tmp_path):
