@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from einops import rearrange, repeat
 from jaxtyping import Float, Shaped
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from torch import Tensor
@@ -24,6 +26,8 @@ def overlay_map(
     ax: Axes | None = None,
 ) -> AxesImage:
     """A map over the patches, laid on its image in grey; each patch has one colour, and no smoothing hides the grid.
+
+    What is low is drawn thinly, so that the image shows through.
 
     Args:
         image: ``(c, H, W)``, floating point in 0..1 or uint8.
@@ -49,7 +53,10 @@ def overlay_map(
     ax.set_title(title)
     ax.axis("off")
     low, high = limits
-    return ax.imshow(pixels.cpu().numpy(), cmap="viridis", vmin=low, vmax=high, alpha=0.65, interpolation="nearest")
+    cover = 0.25 + 0.65 * ((pixels - low) / (high - low)).clamp(0, 1)
+    drawn = ax.imshow(pixels.cpu().numpy(), cmap="viridis", vmin=low, vmax=high, interpolation="nearest")
+    drawn.set_alpha(cover.cpu().numpy())
+    return drawn
 
 
 def show_maps(
@@ -83,9 +90,8 @@ def show_maps(
     for ax in axes.flat[len(maps) :]:
         ax.axis("off")
     for ax, *panel in zip(axes.flat, images, maps, titles, strict=False):
-        drawn = overlay_map(*panel, limits, ax)
-    bar = fig.colorbar(drawn, ax=axes, label=label)
-    bar.solids.set_alpha(1)
+        overlay_map(*panel, limits, ax)
+    fig.colorbar(ScalarMappable(Normalize(*limits), "viridis"), ax=axes, label=label)
     return fig
 
 
