@@ -73,7 +73,7 @@ def hide_patches(
 def patch_saliency(
     model: ViT, images: Float[Tensor, "b c H W"], classes: Int64[Tensor, " b"]
 ) -> Float[Tensor, "b gh gw"]:
-    """How much the logit of a class depends on each patch: |gradient × pixel|, summed over the patch.
+    """How much the logit of a class depends on each patch: gradient × pixel, without its sign, summed over the patch.
 
     The gradients of the model's parameters are left alone.
 
