@@ -98,7 +98,8 @@ def test_overlay_shows_bytes_and_shares_alike():
     image = torch.randint(0, 256, (3, 4, 6), dtype=torch.uint8)
     values = torch.rand(2, 2)
     as_bytes = plots.overlay_map(image, values, "a", (0, 1)).axes.images[0].get_array()
-    np.testing.assert_allclose(as_bytes, image.float().mean(0) / 255, rtol=1e-6)
+    want = (image / 255 + (image / 255).mean(0)) / 2  # half way to grey
+    np.testing.assert_allclose(as_bytes, want.permute(1, 2, 0), rtol=1e-5)
     shares = plots.overlay_map(image / 255, values, "a", (0, 1)).axes.images[0].get_array()
     np.testing.assert_allclose(shares, as_bytes, rtol=1e-5)
 
@@ -114,12 +115,12 @@ def test_maps_share_one_scale_that_is_drawn():
     panels = [ax for ax in fig.axes if len(ax.images) == 2]
     assert [ax.get_title() for ax in panels] == ["a", "b", "c"]
     for ax, image, values in zip(panels, images, maps, strict=True):
-        np.testing.assert_allclose(ax.images[0].get_array(), image[0])
+        np.testing.assert_allclose(ax.images[0].get_array(), image[0][..., None].expand(4, 6, 3))  # grey stays grey
         np.testing.assert_array_equal(ax.images[1].get_array()[::2, ::2], values)
         assert ax.images[1].get_clim() == (0, maps.max())
-    assert fig.axes[-1].get_ylabel() == "share"
+    assert fig.axes[-1].get_ylabel() == "share" and fig.axes[-1]._colorbar.extend == "neither"
     fig = plots.show_maps(images, maps, ["a", "b", "c"], limits=(0, 0.2))
-    assert fig.axes[0].images[1].get_clim() == (0, 0.2)
+    assert fig.axes[0].images[1].get_clim() == (0, 0.2) and fig.axes[-1]._colorbar.extend == "max"
     with pytest.raises(ValueError, match="there are 3 images, 3 maps and 2 titles"):
         plots.show_maps(images, maps, ["a", "b"])
 
@@ -141,7 +142,10 @@ def test_distance_has_a_dot_for_each_head():
     ax = plots.distance_by_depth(distances)
     points = [(x, y) for line in ax.lines for x, y in zip(*line.get_data(), strict=True)]
     assert points == [(1, 1), (1, 5), (1, 2), (2, 4), (2, 4.5), (2, 7)]
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("layer", "mean distance, pixels") and ax.get_ylim()[0] == 0
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("layer", "mean distance, pixels")
+    assert ax.get_ylim()[0] == 0 and ax.get_ylim()[1] > 7
+    line = plots.distance_by_depth(distances, everywhere=9.0).lines[-1]
+    assert set(line.get_ydata()) == {9} and line.axes.get_ylim()[1] > 9
 
 
 def test_similarity_of_positions_is_a_grid_of_grids():

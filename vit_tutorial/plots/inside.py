@@ -25,7 +25,7 @@ def overlay_map(
     limits: tuple[float, float],
     ax: Axes | None = None,
 ) -> AxesImage:
-    """A map over the patches, laid on its image in grey; each patch has one colour, and no smoothing hides the grid.
+    """A map over the patches, laid on its image in faded colours; no smoothing hides the grid of patches.
 
     What is low is drawn thinly, so that the image shows through.
 
@@ -47,8 +47,9 @@ def overlay_map(
     for axis, pixels, patches in zip(("height", "width"), image.shape[1:], values.shape, strict=True):
         check_divisible(f"image {axis}", pixels, "the map's grid of", patches)
         sides.append(pixels // patches)
-    grey = image.float().mean(dim=0) / (255 if image.dtype == torch.uint8 else 1)
-    ax.imshow(grey.cpu().numpy(), cmap="gray", vmin=0, vmax=1)
+    colours = image.float() / (255 if image.dtype == torch.uint8 else 1)
+    faded = repeat((colours + colours.mean(dim=0)) / 2, "c H W -> H W (c rgb)", rgb=3 // len(image))
+    ax.imshow(faded.cpu().numpy())
     pixels = repeat(values, "gh gw -> (gh ph) (gw pw)", ph=sides[0], pw=sides[1])
     ax.set_title(title)
     ax.axis("off")
@@ -73,7 +74,8 @@ def show_maps(
     Args:
         images, maps, titles: one for each panel; see :func:`overlay_map`.
         columns: panels in a row.
-        limits: values of the scale's two ends; from 0 to the largest of all maps otherwise.
+        limits: values of the scale's two ends; from 0 to the largest of all maps otherwise. Where a map goes beyond, the
+            scale ends in an arrow.
         label: what the scale shows.
         size: inches of a panel's side.
 
@@ -91,7 +93,8 @@ def show_maps(
         ax.axis("off")
     for ax, *panel in zip(axes.flat, images, maps, titles, strict=False):
         overlay_map(*panel, limits, ax)
-    fig.colorbar(ScalarMappable(Normalize(*limits), "viridis"), ax=axes, label=label)
+    beyond = "max" if float(maps.max()) > limits[1] else "neither"
+    fig.colorbar(ScalarMappable(Normalize(*limits), "viridis"), ax=axes, label=label, extend=beyond)
     return fig
 
 
@@ -111,12 +114,21 @@ def attention_grid(
     return show_maps(images, panels, titles, layers, limits, size=size)
 
 
-def distance_by_depth(distances: Float[Tensor, "layers heads"], ax: Axes | None = None) -> Axes:
-    """Mean attention distance in pixels against depth, a dot for each head."""
+def distance_by_depth(
+    distances: Float[Tensor, "layers heads"], everywhere: float | None = None, ax: Axes | None = None
+) -> Axes:
+    """Mean attention distance in pixels against depth, a dot for each head.
+
+    Args:
+        everywhere: the distance of a head that looks at all patches alike; drawn as a dashed line.
+    """
     ax = ax or plt.figure().gca()
     for layer, heads in enumerate(distances.tolist(), 1):
         ax.plot([layer] * len(heads), heads, "o", color=PALETTE[0], markersize=8, alpha=0.7)
-    ax.set(xlabel="layer", ylabel="mean distance, pixels", xticks=range(1, len(distances) + 1), ylim=(0, None))
+    if everywhere is not None:
+        ax.axhline(everywhere, linestyle="--", color="grey")
+    ax.set(xlabel="layer", ylabel="mean distance, pixels", xticks=range(1, len(distances) + 1))
+    ax.set_ylim(0, max(ax.get_ylim()[1], 1.05 * float(distances.max()), 1.05 * (everywhere or 0)))
     return ax
 
 
