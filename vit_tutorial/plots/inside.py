@@ -74,8 +74,8 @@ def show_maps(
     Args:
         images, maps, titles: one for each panel; see :func:`overlay_map`.
         columns: panels in a row.
-        limits: values of the scale's two ends; from 0 to the largest of all maps otherwise. Where a map goes beyond, the
-            scale ends in an arrow.
+        limits: values of the scale's two ends; from 0 to the largest of all maps otherwise. Where a map goes beyond,
+            the scale ends in an arrow.
         label: what the scale shows.
         size: inches of a panel's side.
 
