@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from vit_tutorial import cli, recorded
 from vit_tutorial.cli import main
 from vit_tutorial.data import NAMES
 from vit_tutorial.recipes import RECIPES
+from vit_tutorial.variants import Sweep
 
 TINY = ["--model.depth=1", "--model.embed-dim=12", "--augment.crop=0", "--epochs=2", "--quiet", "--device=cpu"]
 
@@ -49,6 +51,21 @@ def test_record_writes_into_the_package(own_folder, monkeypatch):
     assert recorded.recorded_runs() == ["mine"]
 
 
+def test_sweep_prints_means_and_writes_rows(own_folder, monkeypatch, capsys):
+    base = replace(RECIPES["digits"], epochs=1, model=replace(RECIPES["digits"].model, embed_dim=12, depth=1))
+    monkeypatch.setitem(cli.SWEEPS, "cifar10-lr", Sweep({"base": base, "decay-0": replace(base, weight_decay=0.0)}))
+    command = ["sweep", "cifar10-lr", "--only", "decay-0", "--seeds", "0", "2", "--quiet", "--device", "cpu"]
+    main(command)
+    rows = [json.loads(line) for line in (own_folder / "runs/sweeps/cifar10-lr.jsonl").read_text().splitlines()]
+    assert [(row["variant"], row["seed"]) for row in rows] == [("decay-0", 0), ("decay-0", 2)]
+    accuracies = [row["test_accuracy"] for row in rows]
+    shown = f"decay-0: test accuracy {sum(accuracies) / 2:.2%} ({accuracies[0]:.2%}, {accuracies[1]:.2%})"
+    assert shown in capsys.readouterr().out
+    before = (own_folder / "runs/sweeps/cifar10-lr.jsonl").read_text()
+    main(command)
+    assert (own_folder / "runs/sweeps/cifar10-lr.jsonl").read_text() == before
+
+
 def test_data_reports_sizes(capsys, own_folder, monkeypatch):
     monkeypatch.setenv("VIT_TUTORIAL_DATA", str(own_folder))
     main(["data", "digits", "shapes"])
@@ -79,6 +96,7 @@ def test_data_without_names_means_all(monkeypatch, capsys):
         (["data", "nope"], "vit-tutorial: name must be one of .*'nope'"),
         (["train", "digits", "--model.num-classes", "9"], "digits needs model.num_classes 10, the recipe has 9"),
         (["train", "digits", *TINY, "--lr", "1e30", "--clip-grad", "0"], "the loss is nan at step .* Try a lower lr"),
+        (["sweep", "mnist", "--only", "nope"], "recipe of the sweep 'mnist' must be one of base, .*; got 'nope'"),
         (["train", "digits", *TINY, "--name", "\0"], "vit-tutorial: .*null"),
     ],
 )

@@ -1,18 +1,18 @@
 """Recipes are complete: each builds its model and finds its data; the reproduced tutorial is the tutorial."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
-from vit_tutorial.recipes import ABLATION, RECIPES, load_split, make_model
+from vit_tutorial.recipes import RECIPES, load_split, make_model
 from vit_tutorial.training import loss_of, make_optimizer, to_input
 
 
-@pytest.mark.parametrize("name", RECIPES | ABLATION)
+@pytest.mark.parametrize("name", RECIPES)
 def test_each_recipe_takes_a_step(name):
-    recipe = (RECIPES | ABLATION)[name]
+    recipe = RECIPES[name]
     model = make_model(recipe)
     images = torch.randint(256, (4, recipe.model.in_chans, *recipe.model.img_size), dtype=torch.uint8)
     loss = loss_of(model(to_input(images, recipe)), torch.eye(10)[:4], recipe)
@@ -99,43 +99,10 @@ def test_a_model_that_does_not_fit_the_data(field, value, need):
         load_split(recipe, "val")
 
 
-def fields(recipe) -> dict:
-    """All fields of a recipe, the model's and the augmentation's among them, in one dictionary."""
-    names = asdict(recipe)
-    return {**names, **names.pop("model"), **names.pop("augment"), "model": None, "augment": None}
-
-
-# In what each recipe of the ablation differs from its base, and nothing else.
-DIFFERS = {
-    "cifar10-without-schedule": {"schedule": "constant"},
-    "cifar10-without-warmup": {"warmup": 0.0},
-    "cifar10-without-muon": {"optimizer": "adamw"},
-    "cifar10-without-decay-groups": {"decay_all": True},
-    "cifar10-without-clipping": {"clip_grad": 0.0},
-    "cifar10-without-ema": {"ema": 0.0},
-    "cifar10-without-final-norm": {"final_norm": False},
-    "cifar10-without-initialisation": {"torch_init": True},
-    "cifar10-without-crop-and-flip": {"crop": 0, "flip": False},
-    "cifar10-with-rand-augment": {"rand_magnitude": 0.3},
-    "cifar10-with-label-smoothing": {"label_smoothing": 0.1},
-    "cifar10-with-mixup": {"mixup": 0.2},
-    "cifar10-with-cutmix": {"cutmix": 1.0},
-}
-
-
-def test_each_recipe_of_the_ablation_differs_in_what_its_name_says():
-    base = fields(ABLATION["cifar10-short"])
-    assert ABLATION["cifar10-short"] == replace(RECIPES["cifar10-tiny"], epochs=5)
-    assert set(DIFFERS) == set(ABLATION) - {"cifar10-short"}
-    for name, difference in DIFFERS.items():
-        now = fields(ABLATION[name])
-        assert {key: now[key] for key in now if now[key] != base[key]} == difference, name
-
-
 def test_decay_all_decays_all():
     for optimizer in ("adamw", "muon"):
         for decay_all, amounts in ((False, {0.0, 0.01}), (True, {0.01})):
-            recipe = replace(ABLATION["cifar10-short"], optimizer=optimizer, decay_all=decay_all)
+            recipe = replace(RECIPES["cifar10-tiny"], optimizer=optimizer, decay_all=decay_all)
             groups = make_optimizer(make_model(recipe), recipe).param_groups
             assert {group["weight_decay"] for group in groups} == amounts
             assert sum(len(group["params"]) for group in groups) == len(list(make_model(recipe).parameters()))
@@ -155,3 +122,23 @@ def test_the_long_recipes_are_plain_vits_of_at_most_ten_million_parameters():
     assert (longer.epochs, best.epochs) == (100, 200)
     assert replace(longer.model, drop_path_rate=0.0) == small.model
     assert 9_000_000 < sum(p.numel() for p in make_model(best).parameters()) <= 10_000_000
+
+
+def test_a_share_of_the_images_makes_as_many_steps():
+    whole = load_split(RECIPES["digits"], "train")
+    part = load_split(replace(RECIPES["digits"], share=0.03), "train")
+    assert len(part) == len(whole) == 1257
+    rows, times = part.images.flatten(1).unique(dim=0, return_counts=True)
+    assert len(rows) == 38  # 3 % of 1,257; each as often as the others, but for one
+    assert times.max() - times.min() <= 1
+    inside = {bytes(image.flatten().tolist()) for image in whole.images}
+    assert all(bytes(row.tolist()) in inside for row in rows)
+    other = load_split(replace(RECIPES["digits"], share=0.03, seed=1), "train")
+    assert not torch.equal(part.images, other.images)
+    assert len(load_split(replace(RECIPES["digits"], share=0.03), "val")) == 180
+
+
+@pytest.mark.parametrize("share", [0.0, -0.1, 1.5])
+def test_a_share_that_is_none(share):
+    with pytest.raises(ValueError, match=f"share must be above 0 and at most 1, got {share}"):
+        replace(RECIPES["digits"], share=share)

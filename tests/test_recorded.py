@@ -9,7 +9,7 @@ import torch
 
 from vit_tutorial import recorded
 from vit_tutorial.data import load_dataset
-from vit_tutorial.recipes import ABLATION, RECIPES, load_split
+from vit_tutorial.recipes import RECIPES, load_split
 from vit_tutorial.recorded import (
     FOLDER,
     load_metrics,
@@ -53,7 +53,7 @@ def test_metrics_say_everything(in_folder):
 
 
 def test_recipe_survives_json():
-    for recipe in (RECIPES | ABLATION).values():
+    for recipe in RECIPES.values():
         assert recipe_from_dict(json.loads(json.dumps(asdict(recipe)))) == recipe
 
 
@@ -94,7 +94,7 @@ def test_all_recorded_weights_are_small():
 @pytest.mark.parametrize("name", recorded_runs() or [pytest.param("", marks=pytest.mark.skip("nothing is recorded"))])
 def test_a_recorded_run_is_whole(name):
     metrics = load_metrics(name)
-    assert metrics["name"] in RECIPES | ABLATION
+    assert metrics["name"] in RECIPES
     assert len(metrics["history"]) == metrics["recipe"]["epochs"]
     assert recipe_from_dict(metrics["recipe"]).dataset == metrics["recipe"]["dataset"]
     assert not metrics["commit"].endswith("+"), "recorded from a checkout with changes"

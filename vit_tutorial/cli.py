@@ -1,4 +1,4 @@
-"""The ``vit-tutorial`` command: ``train`` a recipe, ``evaluate`` a finished run, look after the ``data``."""
+"""The ``vit-tutorial`` command: ``train`` a recipe, ``sweep`` over many, ``evaluate`` one, look after ``data``."""
 
 import argparse
 import sys
@@ -7,14 +7,14 @@ import torch
 import tyro
 
 from vit_tutorial.data import NAMES, SPLITS, data_root, load_dataset
-from vit_tutorial.recipes import ABLATION, RECIPES, Recipe, load_split
+from vit_tutorial.recipes import RECIPES, Recipe, load_split
 from vit_tutorial.recorded import FOLDER, OWN_RUNS, find_run, load_metrics, load_recorded, run_recipe
+from vit_tutorial.sweeps import run_sweep
 from vit_tutorial.training import evaluate
 from vit_tutorial.training.distributed import process_group, rank_and_world
+from vit_tutorial.variants import SWEEPS
 
-ALL_RECIPES = RECIPES | ABLATION
 TRAIN_EPILOG = f"""recipes: {", ".join(RECIPES)}
-and what each ingredient adds (chapter 7): {", ".join(ABLATION)}
 
 Every field of a recipe can be overridden, the model's and the augmentation's too:
   vit-tutorial train mnist --epochs 3 --model.depth 2
@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
         print()
         overrides = ["--help"]
     try:
-        {"train": _train, "evaluate": _evaluate, "data": _data}[options.command](options, overrides)
+        {"train": _train, "sweep": _sweep, "evaluate": _evaluate, "data": _data}[options.command](options, overrides)
     except (ValueError, OSError, FloatingPointError) as error:
         sys.exit(f"vit-tutorial: {error}")
     except KeyboardInterrupt:
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _parsers() -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
     default_device = "cuda" if torch.cuda.is_available() else "cpu"
     parser = argparse.ArgumentParser(prog="vit-tutorial", description="The Vision Transformer from scratch.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="train | evaluate | data")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="train | sweep | evaluate | data")
 
     train = commands.add_parser(
         "train",
@@ -57,13 +57,25 @@ def _parsers() -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
         add_help=False,
         allow_abbrev=False,
     )
-    train.add_argument("recipe", nargs="?", choices=ALL_RECIPES, metavar="RECIPE", help="which recipe; see below")
+    train.add_argument("recipe", nargs="?", choices=RECIPES, metavar="RECIPE", help="which recipe; see below")
     train.add_argument("--record", action="store_true", help=f"write into {FOLDER}, which comes with the package")
     train.add_argument("--name", help="name of the run (default: the recipe's, and the random seed unless 0)")
     train.add_argument("--device", default=default_device, help="cpu or cuda (default: %(default)s)")
     train.add_argument("--no-weights", action="store_true", help="keep the metrics only")
     train.add_argument("--quiet", action="store_true", help="show no progress bar")
     train.add_argument("-h", "--help", action="store_true", help="show this; after a recipe's name also its fields")
+
+    sweep = commands.add_parser(
+        "sweep",
+        help="compare recipes that differ in one thing",
+        description="Run what is missing of a sweep; results go into runs/sweeps/NAME.jsonl, a line for each run.",
+    )
+    sweep.add_argument("name", choices=SWEEPS, metavar="NAME", help=", ".join(SWEEPS))
+    sweep.add_argument("--only", nargs="+", default=[], metavar="VARIANT", help="some of the sweep's variants")
+    sweep.add_argument("--seeds", nargs="+", type=int, default=[], metavar="N", help="some of the random seeds")
+    sweep.add_argument("--record", action="store_true", help=f"write into {FOLDER}, which comes with the package")
+    sweep.add_argument("--device", default=default_device, help="cpu or cuda (default: %(default)s)")
+    sweep.add_argument("--quiet", action="store_true", help="show no progress bar")
 
     judge = commands.add_parser("evaluate", help="test a finished run's stored weights")
     judge.add_argument("run", help="a recorded run, or one of your own in runs/")
@@ -84,7 +96,7 @@ def _train(options: argparse.Namespace, overrides: list[str]) -> None:
         Recipe,
         prog=f"vit-tutorial train {options.recipe}",
         description=f"Fields of the recipe {options.recipe}",
-        default=ALL_RECIPES[options.recipe],
+        default=RECIPES[options.recipe],
         args=overrides,
     )
     _check_device(options.device)
@@ -102,6 +114,25 @@ def _train(options: argparse.Namespace, overrides: list[str]) -> None:
         if rank_and_world()[0] == 0:
             accuracy, seconds = metrics["test"]["accuracy"], metrics["seconds"]
             print(f"{name}: test accuracy {accuracy:.2%} after {recipe.epochs} passes in {seconds:.0f} s; see {folder}")
+
+
+def _sweep(options: argparse.Namespace, _: list[str]) -> None:
+    _check_device(options.device)
+    folder = (FOLDER if options.record else OWN_RUNS) / "sweeps"
+    rows = run_sweep(
+        options.name,
+        SWEEPS[options.name],
+        folder,
+        only=options.only,
+        seeds=options.seeds,
+        device=options.device,
+        progress=not options.quiet,
+    )
+    for variant in dict.fromkeys(row["variant"] for row in rows):
+        found = [row["test_accuracy"] for row in rows if row["variant"] == variant]
+        each = ", ".join(f"{accuracy:.2%}" for accuracy in found)
+        print(f"{variant:>18}: test accuracy {sum(found) / len(found):.2%} ({each})")
+    print(f"rows: {folder / options.name}.jsonl")
 
 
 def _evaluate(options: argparse.Namespace, _: list[str]) -> None:

@@ -19,11 +19,18 @@ class Recipe(TrainConfig):
         dataset: name of the data set; see ``vit_tutorial.data.load_dataset``.
         model: the model's sizes. Images are resized to its ``img_size``, once, before training.
         torch_init: leave PyTorch's own initial weights, as most published tutorials do.
+        share: of the training images that are used, drawn by the seed; each is then seen 1 / share times in a pass.
     """
 
     dataset: str
     model: ViTConfig = field(default_factory=ViTConfig)
     torch_init: bool = False
+    share: float = 1.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not 0 < self.share <= 1:
+            raise ValueError(f"share must be above 0 and at most 1, got {self.share}")
 
 
 def make_model(recipe: Recipe) -> ViT:
@@ -53,6 +60,11 @@ def load_split(recipe: Recipe, split: str, **options) -> Dataset | ImageFiles:
             raise ValueError(
                 f"{recipe.dataset} needs model.{name} {value}, the recipe has {getattr(recipe.model, name)}"
             )
+    if split == "train" and recipe.share < 1:
+        # Each chosen image several times in a pass: as many steps as with all of them.
+        chosen = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(recipe.seed))
+        chosen = chosen[: max(1, round(recipe.share * len(dataset)))]
+        dataset = dataset[chosen.repeat(-(-len(dataset) // len(chosen)))[: len(dataset)]]
     return dataset
 
 
@@ -250,32 +262,4 @@ RECIPES = {
     "cifar10-small": CIFAR10_SMALL,
     "cifar10-small-100": CIFAR10_SMALL_100,
     "cifar10-best": CIFAR10_BEST,
-}
-
-# vit-tutorial train cifar10-short, cifar10-without-muon, cifar10-with-cutmix, ...
-# What does each ingredient add (chapter 7)? The base is `cifar10-tiny` in 5 passes; every other recipe differs from it
-# in what its name says. A pass takes about 80 s on one CPU core, a few seconds on a GPU.
-CIFAR10_SHORT = replace(CIFAR10_TINY, epochs=5)
-
-
-def _short(augment: dict | None = None, **changes) -> Recipe:
-    """The base with ``changes`` to its fields, and with those of ``augment`` to its augmentation's."""
-    return replace(CIFAR10_SHORT, augment=replace(CIFAR10_SHORT.augment, **(augment or {})), **changes)
-
-
-ABLATION = {
-    "cifar10-short": CIFAR10_SHORT,
-    "cifar10-without-schedule": _short(schedule="constant"),  # neither warm-up nor cosine
-    "cifar10-without-warmup": _short(warmup=0.0),
-    "cifar10-without-muon": _short(optimizer="adamw"),
-    "cifar10-without-decay-groups": _short(decay_all=True),
-    "cifar10-without-clipping": _short(clip_grad=0.0),
-    "cifar10-without-ema": _short(ema=0.0),
-    "cifar10-without-final-norm": _short(model=replace(CIFAR10_SHORT.model, final_norm=False)),
-    "cifar10-without-initialisation": _short(torch_init=True),
-    "cifar10-without-crop-and-flip": _short({"crop": 0, "flip": False}),
-    "cifar10-with-rand-augment": _short({"rand_magnitude": 0.3}),
-    "cifar10-with-label-smoothing": _short(label_smoothing=0.1),
-    "cifar10-with-mixup": _short({"mixup": 0.2}),
-    "cifar10-with-cutmix": _short({"cutmix": 1.0}),
 }

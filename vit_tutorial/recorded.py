@@ -5,12 +5,14 @@ import os
 import platform
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from vit_tutorial.augment import Augment
 from vit_tutorial.config import ViTConfig
@@ -24,7 +26,14 @@ OWN_RUNS = Path("runs")  # of the user, below the working directory
 
 
 def run_recipe(
-    name: str, recipe: Recipe, folder: Path, *, device: str = "cpu", keep_weights: bool = True, progress: bool = True
+    name: str,
+    recipe: Recipe,
+    folder: Path,
+    *,
+    make: Callable[[Recipe], nn.Module] = make_model,
+    device: str = "cpu",
+    keep_weights: bool = True,
+    progress: bool = True,
 ) -> dict:
     """Train a recipe to the end, going on where an interrupted run stopped, and record it in ``folder``.
 
@@ -32,13 +41,14 @@ def run_recipe(
 
     Args:
         name: of the recipe.
+        make: makes the model.
         keep_weights: whether to store the final weights, in half precision.
 
     Returns:
         the metrics, as they stand in ``metrics.json``.
     """
     train, val = load_split(recipe, "train"), load_split(recipe, "val")
-    model = make_model(recipe)
+    model = make(recipe)
     checkpoint = folder / "checkpoint.pt"
     history = fit(model, train, val, recipe, device=device, checkpoint=checkpoint, progress=progress)
     metrics = {

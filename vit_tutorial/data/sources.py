@@ -10,13 +10,11 @@ from torch import Tensor
 from torchvision.datasets.utils import check_integrity
 
 from vit_tutorial.data.downloads import ensure
-from vit_tutorial.data.folders import decode_cached, find_images
+from vit_tutorial.data.folders import SPLIT_SEED, decode_cached, find_images
 from vit_tutorial.data.images import Dataset, ImageFiles
 from vit_tutorial.data.shapes import SHAPES, draw_shapes
 
 VAL_IMAGES = 5_000  # of the training images of MNIST and CIFAR-10
-SPLIT_SEED = 0
-MNIST_FILES = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _RETRY = "delete it and load again to have it downloaded"
 

@@ -31,7 +31,7 @@ class MuonWithAdamW:
 
     def __init__(self, model: nn.Module, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float]):
         decay, rest = groups
-        inside = {id(parameter) for name, parameter in model.named_parameters() if name.startswith("blocks.")}
+        inside = {id(parameter) for name, parameter in model.named_parameters() if "blocks." in name}
         matrices = [parameter for parameter in decay["params"] if id(parameter) in inside]
         outside = [parameter for parameter in decay["params"] if id(parameter) not in inside]
         self.parts = (

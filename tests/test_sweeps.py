@@ -1,0 +1,181 @@
+"""A sweep's recipes differ in what their names say; its rows survive interruptions, and only current ones count."""
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+
+from vit_tutorial import sweeps
+from vit_tutorial.baselines import post_norm
+from vit_tutorial.recipes import RECIPES, make_model
+from vit_tutorial.recorded import FOLDER
+from vit_tutorial.sweeps import load_sweep, read_rows, run_sweep
+from vit_tutorial.training import make_optimizer
+from vit_tutorial.variants import SWEEPS, Sweep
+
+BASE = replace(RECIPES["digits"], epochs=2, model=replace(RECIPES["digits"].model, embed_dim=12, depth=1))
+SMALL = Sweep({"base": BASE, "no-warmup": replace(BASE, warmup=0.0), "post-norm": BASE}, 2, {"post-norm": post_norm})
+
+
+def flat(recipe) -> dict:
+    """All fields of a recipe, the model's and the augmentation's among them, in one dictionary."""
+    names = asdict(recipe)
+    return {**names, **names.pop("model"), **names.pop("augment"), "model": None, "augment": None}
+
+
+# In what a variant differs from its base, and nothing else; what depends on the sweep is below.
+DIFFERS = {
+    "no-positions": {"pos_embed": "none"},
+    "positions-1d": {"pos_embed": "sincos_1d"},
+    "positions-2d": {"pos_embed": "sincos_2d"},
+    "positions-learned": {"pos_embed": "learned"},
+    "mean-pool": {"pool": "mean"},
+    "no-final-norm": {"final_norm": False},
+    "post-norm": {},
+    "torch-init": {"torch_init": True},
+    "softmax-head": {"softmax_head": True},
+    "raw-pixels": {"mean": 0.0, "std": 1.0},
+    "adamw": {"optimizer": "adamw"},
+    "constant-lr": {"schedule": "constant"},
+    "no-warmup": {"warmup": 0.0},
+    "no-clipping": {"clip_grad": 0.0},
+    "no-average": {"ema": 0.0},
+    "decay-0": {"weight_decay": 0.0},
+    "decay-1": {"weight_decay": 1.0},
+    "decay-all": {"decay_all": True},
+    "label-smoothing": {"label_smoothing": 0.1},
+    "rand-augment": {"rand_magnitude": 0.3},
+    "mixup": {"mixup": 0.2},
+    "cutmix": {"cutmix": 1.0},
+    **{f"share-{percent}": {"share": percent / 100} for percent in (30, 10, 3, 1)},
+}
+SIZES = {"patch-4", "patch-8", "patch-14", "patch-16", "wide", "deep", "one-head", "many-heads", "no-augment"}
+
+
+@pytest.mark.parametrize("name", ["mnist", "shapes", "cifar10"])
+def test_each_variant_differs_in_what_its_name_says(name):
+    recipes = dict(SWEEPS[name].recipes)
+    base = flat(recipes.pop("base"))
+    for variant, recipe in recipes.items():
+        now = flat(recipe)
+        changed = {key: now[key] for key in now if now[key] != base[key]}
+        if "shuffled" in variant or variant == "resnet-no-augment":
+            assert not any(recipe.augment.__dict__.values())
+            plain = replace(recipe, augment=SWEEPS[name].recipes["base"].augment)
+            assert plain == SWEEPS[name].recipes["resnet" if "resnet" in variant else "base"]
+        elif variant.startswith("resnet"):
+            share = {"share": int(variant.split("-")[-1]) / 100} if "share" in variant else {}
+            assert changed == {"optimizer": "adamw", "lr": 4e-3, "ema": 0.0, **share}
+        elif variant not in SIZES:
+            assert changed == DIFFERS[variant], variant
+            assert changed or variant in SWEEPS[name].makers
+        elif variant.startswith("patch-"):
+            assert changed == {"patch_size": (int(variant[6:]),) * 2}
+        elif variant.endswith("-head") or variant.endswith("-heads"):
+            assert set(changed) == {"num_heads"} and (changed["num_heads"] == 1) == (variant == "one-head")
+        elif variant == "no-augment":
+            assert not any(changed.values()) and changed
+        else:
+            assert set(changed) == {"depth", "embed_dim"}
+    assert set(DIFFERS) - set(recipes) <= {"positions-2d", "positions-learned", "decay-0", "raw-pixels"}
+
+
+@pytest.mark.parametrize("name", ["mnist", "shapes", "cifar10"])
+def test_wide_and_deep_have_the_base_s_parameters_in_their_blocks(name):
+    count = {
+        variant: sum(p.numel() for p in make_model(SWEEPS[name].recipes[variant]).blocks.parameters() if p.ndim > 1)
+        for variant in ("base", "wide", "deep")
+    }
+    assert count["wide"] == count["deep"] == count["base"]
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_every_model_can_be_made_and_takes_its_images(name):
+    sweep = SWEEPS[name]
+    for variant, recipe in sweep.recipes.items():
+        model = sweep.makers.get(variant, make_model)(recipe)
+        logits = model(torch.rand(2, recipe.model.in_chans, *recipe.model.img_size))
+        assert logits.shape == (2, 10) and logits.isfinite().all(), variant
+        optimizer = make_optimizer(model, recipe)
+        held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        assert len(held) == len(list(model.parameters())), variant
+        if recipe.optimizer == "muon":
+            assert len(optimizer.parts[0].param_groups[0]["params"]) == 4 * recipe.model.depth, variant
+
+
+def test_a_sweep_has_a_row_for_each_run_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    first = run_sweep("small", SMALL, tmp_path, only=["no-warmup"], seeds=[1], progress=False)
+    assert [(row["variant"], row["seed"]) for row in first] == [("no-warmup", 1)]
+    made = []
+    real = sweeps.run_recipe
+
+    def counted(name, recipe, *rest, **options):
+        made.append((recipe.warmup, recipe.seed))
+        if len(made) == 3:
+            raise KeyboardInterrupt
+        return real(name, recipe, *rest, **options)
+
+    monkeypatch.setattr(sweeps, "run_recipe", counted)
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep("small", SMALL, tmp_path, progress=False)
+    rows = run_sweep("small", SMALL, tmp_path, progress=False)
+    assert [(row["variant"], row["seed"]) for row in rows] == [
+        (variant, seed) for variant in ("base", "no-warmup", "post-norm") for seed in (0, 1)
+    ]
+    assert len(made) == 6  # five runs were missing, and one of them was interrupted
+    assert rows[3] == first[0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["small.jsonl"]
+    by_run = {(row["variant"], row["seed"]): row["train_losses"] for row in rows}
+    assert len({tuple(losses) for losses in by_run.values()}) == 6  # each run is another one
+    assert all(len(losses) == 2 for losses in by_run.values())
+
+
+def test_a_row_says_what_was_run(tmp_path):
+    (row,) = run_sweep("small", SMALL, tmp_path, only=["no-warmup"], seeds=[1], progress=False)
+    assert row["recipe"]["warmup"] == 0.0 and row["recipe"]["seed"] == 1 and row["recipe"]["dataset"] == "digits"
+    assert row["recipe"]["model"]["embed_dim"] == 12 and "decay_all" not in row["recipe"]
+    assert row["parameters"] == sum(p.numel() for p in make_model(BASE).parameters())
+    assert row["data"].startswith("digits") or "digits" in row["data"]
+    assert 0 <= row["test_accuracy"] <= 1 and row["seconds"] > 0 and row["torch"] and row["date"]
+
+
+def test_rows_of_a_recipe_that_changed_do_not_count(tmp_path):
+    run_sweep("small", SMALL, tmp_path, only=["base"], seeds=[0], progress=False)
+    changed = replace(SMALL, recipes={**SMALL.recipes, "base": replace(BASE, lr=1e-3)})
+    assert len(read_rows(tmp_path / "small.jsonl", SMALL)) == 1
+    assert read_rows(tmp_path / "small.jsonl", changed) == []
+    gone = replace(SMALL, recipes={"no-warmup": SMALL.recipes["no-warmup"]})
+    assert read_rows(tmp_path / "small.jsonl", gone) == []
+
+
+def test_a_variant_that_is_not_there(tmp_path):
+    with pytest.raises(ValueError, match=r"recipe of the sweep 'small' must be one of base, .*; got 'nope'"):
+        run_sweep("small", SMALL, tmp_path, only=["nope"], progress=False)
+
+
+def test_own_rows_stand_beside_recorded_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweeps, "SWEEPS", {"small": SMALL})
+    monkeypatch.setattr(sweeps, "FOLDER", tmp_path / "package")
+    monkeypatch.setattr(sweeps, "OWN_RUNS", tmp_path / "runs")
+    assert load_sweep("small") == []
+    recorded = run_sweep("small", SMALL, tmp_path / "package/sweeps", only=["base"], progress=False)
+    run_sweep("small", SMALL, tmp_path / "runs/sweeps", only=["base", "no-warmup"], seeds=[1], progress=False)
+    rows = load_sweep("small")
+    assert [(row["variant"], row["seed"]) for row in rows] == [("base", 0), ("base", 1), ("no-warmup", 1)]
+    assert rows[:2] == recorded
+    with pytest.raises(ValueError, match="name must be one of small; got 'nope'"):
+        load_sweep("nope")
+
+
+@pytest.mark.parametrize(
+    "path", sorted((FOLDER / "sweeps").glob("*.jsonl")) or [None], ids=lambda path: path and path.stem
+)
+def test_every_recorded_row_is_of_a_recipe_that_there_is(path):
+    if path is None:
+        pytest.skip("no sweep is recorded")
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    rows = load_sweep(path.stem)
+    assert len(rows) >= len(lines)
+    assert len({(row["variant"], row["seed"]) for row in lines}) == len(lines)
+    assert not any(row["commit"].endswith("+") for row in lines), "recorded from a checkout with changes"

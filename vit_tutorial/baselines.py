@@ -1,0 +1,121 @@
+"""What a Vision Transformer is compared with: a ResNet, an older order of norms, shuffled images (chapter 10)."""
+
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vit_tutorial.encoder import Block
+from vit_tutorial.model import ViT
+from vit_tutorial.patches import patchify, unpatchify
+from vit_tutorial.recipes import Recipe, make_model
+
+
+class PostNormBlock(Block):
+    """A block as the first transformer had it: the norms stand on the residual stream, after each sum.
+
+    Source: Vaswani et al. 2017, section 3.1.
+    """
+
+    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        x = self.norm1(x + self.drop_path(self.attn(x)))
+        return self.norm2(x + self.drop_path(self.mlp(x)))
+
+
+def post_norm(recipe: Recipe) -> ViT:
+    """The recipe's model with post-norm blocks, which end with a norm, so there is none after the last."""
+    model = make_model(recipe)
+    for block in model.blocks:
+        block.__class__ = PostNormBlock  # the same parts in another order
+    model.norm = nn.Identity()
+    return model
+
+
+class ResidualBlock(nn.Module):
+    """Two 3×3 convolutions, each with a batch norm, around which the input is added.
+
+    Args:
+        in_chans, out_chans: channels; where they differ, the shortcut is a 1×1 convolution.
+        stride: 2 halves height and width.
+
+    Shapes:
+        ``(b, in_chans, H, W)`` to ``(b, out_chans, ⌈H / stride⌉, ⌈W / stride⌉)``.
+
+    Source: He et al. 2016, "Deep residual learning for image recognition", section 3.3.
+    """
+
+    def __init__(self, in_chans: int, out_chans: int, stride: int = 1):
+        super().__init__()
+        self.conv1 = nn.Conv2d(in_chans, out_chans, 3, stride, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(out_chans)
+        self.conv2 = nn.Conv2d(out_chans, out_chans, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(out_chans)
+        self.shortcut = nn.Identity()
+        if (in_chans, stride) != (out_chans, 1):
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(in_chans, out_chans, 1, stride, bias=False), nn.BatchNorm2d(out_chans)
+            )
+
+    def forward(self, x: Float[Tensor, "b c H W"]) -> Float[Tensor, "b d h w"]:
+        out = self.norm2(self.conv2(self.norm1(self.conv1(x)).relu()))
+        return (out + self.shortcut(x)).relu()
+
+
+class ResNet(nn.Module):
+    """A small residual network: a stem that halves the image, three stages that double the channels, a mean, a head.
+
+    Args:
+        width: channels of the first stage.
+
+    Shapes:
+        images ``(b, in_chans, H, W)`` to logits ``(b, num_classes)``; any size.
+    """
+
+    def __init__(self, in_chans: int, num_classes: int, width: int):
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(in_chans, width, 3, 2, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()
+        )
+        chans = [width, width, 2 * width, 4 * width]
+        self.blocks = nn.Sequential(*(ResidualBlock(a, b, stride=1 if a == b else 2) for a, b in pairwise(chans)))
+        self.head = nn.Linear(chans[-1], num_classes)
+
+    def forward(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b k"]:
+        return self.head(self.blocks(self.stem(images)).mean(dim=(2, 3)))
+
+
+class Shuffled(nn.Module):
+    """A model that gets every image with its patches in another order, the same for all images and all time.
+
+    Args:
+        model: what the shuffled images go to.
+        img_size: pixels, (height, width).
+        patch_size: pixels, (height, width); (1, 1) shuffles single pixels.
+        seed: of the order.
+    """
+
+    def __init__(self, model: nn.Module, img_size: tuple[int, int], patch_size: tuple[int, int], seed: int = 0):
+        super().__init__()
+        self.model, self.patch_size = model, patch_size
+        self.grid_size = (img_size[0] // patch_size[0], img_size[1] // patch_size[1])
+        order = torch.randperm(self.grid_size[0] * self.grid_size[1], generator=torch.Generator().manual_seed(seed))
+        self.register_buffer("order", order, persistent=False)
+
+    def forward(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b ..."]:
+        patches = patchify(images, self.patch_size)[:, self.order]
+        return self.model(unpatchify(patches, self.patch_size, self.grid_size))
+
+
+def resnet_like(recipe: Recipe) -> ResNet:
+    """The widest :class:`ResNet` with at most as many parameters as the recipe's ViT."""
+
+    def count(model: nn.Module) -> int:
+        return sum(p.numel() for p in model.parameters())
+
+    most = count(make_model(recipe))
+    width, sizes = 1, (recipe.model.in_chans, recipe.model.num_classes)
+    while count(ResNet(*sizes, width + 1)) <= most:
+        width += 1
+    torch.manual_seed(recipe.seed)
+    return ResNet(*sizes, width)

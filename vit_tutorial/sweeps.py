@@ -1,0 +1,116 @@
+"""Many runs that are compared: resumable, their results as rows of data (chapters 7 and 10)."""
+
+import json
+import shutil
+from collections.abc import Collection
+from dataclasses import fields, replace
+from pathlib import Path
+
+from tqdm import tqdm
+
+from vit_tutorial.config import check_option
+from vit_tutorial.recipes import Recipe, make_model
+from vit_tutorial.recorded import FOLDER, OWN_RUNS, recipe_from_dict, run_recipe
+from vit_tutorial.variants import SWEEPS, Sweep
+
+
+def run_sweep(
+    name: str,
+    sweep: Sweep,
+    folder: Path,
+    *,
+    only: Collection[str] = (),
+    seeds: Collection[int] = (),
+    device: str = "cpu",
+    progress: bool = True,
+) -> list[dict]:
+    """Run what is missing of a sweep, and add a row for each run to ``folder/name.jsonl``.
+
+    An interrupted sweep goes on where it stopped, within a run too. Several processes may share the work when each
+    has seeds or recipes of its own. A row whose recipe is no longer the sweep's does not count: that run is made anew.
+
+    Args:
+        only: which of the sweep's recipes; all when empty.
+        seeds: which random seeds; all of the sweep's when empty.
+
+    Returns:
+        all rows there are then.
+
+    Raises:
+        ValueError: when the sweep has no such recipe.
+    """
+    for recipe in only:
+        check_option(f"recipe of the sweep {name!r}", recipe, sweep.recipes)
+    wanted = [(variant, seed) for seed in seeds or range(sweep.seeds) for variant in only or sweep.recipes]
+    there = {(row["variant"], row["seed"]) for row in read_rows(folder / f"{name}.jsonl", sweep)}
+    missing = [run for run in wanted if run not in there]
+    with tqdm(total=len(wanted), initial=len(wanted) - len(missing), unit=" runs", disable=not progress) as bar:
+        for variant, seed in missing:
+            bar.set_postfix_str(f"{variant}, seed {seed}")
+            recipe = replace(sweep.recipes[variant], seed=seed)
+            at_work = folder / f".{name}-{variant}-{seed}"  # its checkpoint, until it is done
+            make = sweep.makers.get(variant, make_model)
+            metrics = run_recipe(name, recipe, at_work, make=make, device=device, keep_weights=False, progress=False)
+            with (folder / f"{name}.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps(_row(variant, metrics)) + "\n")
+            shutil.rmtree(at_work)
+            bar.update()
+    return read_rows(folder / f"{name}.jsonl", sweep)
+
+
+def _row(variant: str, metrics: dict) -> dict:
+    """What is kept of a run: a line of a few hundred letters."""
+    last = metrics["history"][-1]
+    return {
+        "variant": variant,
+        "seed": metrics["recipe"]["seed"],
+        "test_accuracy": metrics["test"]["accuracy"],
+        **{key: last[key] for key in ("val_accuracy", "val_loss", "train_accuracy", "train_loss")},
+        "train_losses": [round(entry["train_loss"], 4) for entry in metrics["history"]],
+        "recipe": _unlike_default(metrics["recipe"], Recipe(dataset="")),
+        **{key: metrics[key] for key in ("parameters", "data", "seconds", "device", "commit", "date")},
+        "torch": metrics["versions"]["torch"],
+    }
+
+
+def _unlike_default(values: dict, default: object) -> dict:
+    """The fields of a recipe that differ from the default, those of its parts within them."""
+    kept = {}
+    for name in (entry.name for entry in fields(default)):
+        value, usual = values[name], getattr(default, name)
+        if isinstance(value, dict):
+            kept[name] = _unlike_default(value, usual)
+        elif value != usual:
+            kept[name] = value
+    return kept
+
+
+def read_rows(path: Path, sweep: Sweep) -> list[dict]:
+    """The rows of a file whose recipe is still the sweep's, in the sweep's order."""
+    if not path.exists():
+        return []
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    current = [
+        row
+        for row in rows
+        if row["variant"] in sweep.recipes
+        and recipe_from_dict(row["recipe"]) == replace(sweep.recipes[row["variant"]], seed=row["seed"])
+    ]
+    order = list(sweep.recipes)
+    return sorted(current, key=lambda row: (order.index(row["variant"]), row["seed"]))
+
+
+def load_sweep(name: str) -> list[dict]:
+    """The results of a sweep, a row for each run: what was recorded, and beside it your own runs.
+
+    A row has ``variant`` and ``seed``; ``test_accuracy``, ``val_accuracy``, ``val_loss``, ``train_accuracy`` and
+    ``train_loss`` after the last pass; ``train_losses`` after each; ``parameters``, ``seconds``, ``device``, ``data``,
+    ``recipe``, ``torch``, ``commit`` and ``date``. There are none before the first run has ended.
+
+    Raises:
+        ValueError: when there is no such sweep.
+    """
+    check_option("name", name, SWEEPS)
+    recorded, own = (read_rows(place / "sweeps" / f"{name}.jsonl", SWEEPS[name]) for place in (FOLDER, OWN_RUNS))
+    there = {(row["variant"], row["seed"]) for row in recorded}
+    return recorded + [row for row in own if (row["variant"], row["seed"]) not in there]

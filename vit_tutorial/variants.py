@@ -1,0 +1,141 @@
+"""Which recipes are compared: one change at a time, from one base for each data set (chapters 7 and 10)."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from torch import nn
+
+from vit_tutorial.augment import Augment
+from vit_tutorial.baselines import Shuffled, post_norm, resnet_like
+from vit_tutorial.recipes import RECIPES, Recipe, make_model
+
+Maker = Callable[[Recipe], nn.Module]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Recipes to compare.
+
+    Args:
+        recipes: by what they change; the first is the base.
+        seeds: random seeds that each runs with, from 0.
+        makers: how to make the model, for recipes whose model is not the recipe's own.
+    """
+
+    recipes: dict[str, Recipe]
+    seeds: int = 3
+    makers: dict[str, Maker] = field(default_factory=dict)
+
+
+SHARES = (30, 10, 3, 1)  # of the training images, per cent
+
+
+def one_change(base: Recipe, **sizes: dict) -> dict[str, Recipe]:
+    """The base, and for each choice that a recipe makes another one in its place.
+
+    Args:
+        sizes: fields of the model by the change's name, for what depends on the base's sizes.
+    """
+    model, augment = partial(replace, base.model), partial(replace, base.augment)
+    return {
+        "base": base,
+        **{name.replace("_", "-"): replace(base, model=model(**change)) for name, change in sizes.items()},
+        "no-positions": replace(base, model=model(pos_embed="none")),
+        "positions-1d": replace(base, model=model(pos_embed="sincos_1d")),
+        "positions-2d": replace(base, model=model(pos_embed="sincos_2d")),
+        "positions-learned": replace(base, model=model(pos_embed="learned")),
+        "mean-pool": replace(base, model=model(pool="mean")),
+        "no-final-norm": replace(base, model=model(final_norm=False)),
+        "post-norm": base,
+        "torch-init": replace(base, torch_init=True),
+        "softmax-head": replace(base, softmax_head=True),
+        "raw-pixels": replace(base, mean=0.0, std=1.0),
+        "adamw": replace(base, optimizer="adamw"),
+        "constant-lr": replace(base, schedule="constant"),
+        "no-warmup": replace(base, warmup=0.0),
+        "no-clipping": replace(base, clip_grad=0.0),
+        "no-average": replace(base, ema=0.0),
+        "decay-0": replace(base, weight_decay=0.0),
+        "decay-1": replace(base, weight_decay=1.0),
+        "decay-all": replace(base, decay_all=True),
+        "label-smoothing": replace(base, label_smoothing=0.1),
+        "no-augment": replace(base, augment=Augment()),
+        "rand-augment": replace(base, augment=augment(rand_magnitude=0.3)),
+        "mixup": replace(base, augment=augment(mixup=0.2)),
+        "cutmix": replace(base, augment=augment(cutmix=1.0)),
+        **{f"share-{percent}": replace(base, share=percent / 100) for percent in SHARES},
+    }
+
+
+def with_resnet(base: Recipe) -> dict[str, Recipe]:
+    """A ResNet in the ViT's place, with its own optimizer and rate, on all images and on shares of them."""
+    resnet = replace(base, optimizer="adamw", lr=4e-3, ema=0.0)
+    return {"resnet": resnet} | {f"resnet-share-{percent}": replace(resnet, share=percent / 100) for percent in SHARES}
+
+
+def shuffled(base: Recipe) -> tuple[dict[str, Recipe], dict[str, Maker]]:
+    """Both models on images whose patches or pixels stand in another order, without augmentation."""
+    recipes, makers = {}, {}
+    for prefix, recipe, make in (("", base, make_model), ("resnet-", with_resnet(base)["resnet"], resnet_like)):
+        recipe = replace(recipe, augment=Augment())
+        if prefix:
+            recipes["resnet-no-augment"], makers["resnet-no-augment"] = recipe, make
+        for name, patch_size in (("patches", base.model.patch_size), ("pixels", (1, 1))):
+            recipes[f"{prefix}shuffled-{name}"] = recipe
+            makers[f"{prefix}shuffled-{name}"] = partial(_make_shuffled, make, patch_size)
+    return recipes, makers
+
+
+def _make_shuffled(make: Maker, patch_size: tuple[int, int], recipe: Recipe) -> nn.Module:
+    return Shuffled(make(recipe), recipe.model.img_size, patch_size)
+
+
+def _sweep(base: Recipe, **sizes: dict) -> Sweep:
+    makers: dict[str, Maker] = {"post-norm": post_norm} | dict.fromkeys(with_resnet(base), resnet_like)
+    recipes, shuffling = shuffled(base)
+    makers |= shuffling
+    recipes = one_change(base, **sizes) | with_resnet(base) | recipes
+    # What the base does already is no change.
+    kept = {name: recipe for name, recipe in recipes.items() if name == "base" or name in makers or recipe != base}
+    return Sweep(kept, makers=makers)
+
+
+def _learning_rates(base: Recipe, rates: Collection[float]) -> dict[str, Recipe]:
+    return {"base": base} | {f"lr-{lr:g}": replace(base, lr=lr) for lr in rates}
+
+
+CIFAR10_SHORT = replace(RECIPES["cifar10-tiny"], epochs=5)
+
+# vit-tutorial sweep mnist, ...
+# Minutes of one CPU core for a run, three seeds each: mnist 1.3, shapes 1.5, cifar10 and cifar10-lr 6.7.
+SWEEPS = {
+    "mnist": _sweep(
+        replace(RECIPES["mnist"], epochs=2),
+        patch_14={"patch_size": 14},
+        patch_4={"patch_size": 4},
+        wide={"depth": 1, "embed_dim": 192},  # depth × width² and with it the parameters stay as they are
+        deep={"depth": 16, "embed_dim": 48},
+        one_head={"num_heads": 1},
+        many_heads={"num_heads": 12},
+    ),
+    "shapes": _sweep(
+        replace(RECIPES["shapes"], epochs=3),
+        patch_16={"patch_size": 16},
+        patch_8={"patch_size": 8},
+        wide={"depth": 1, "embed_dim": 128},
+        deep={"depth": 16, "embed_dim": 32},
+        one_head={"num_heads": 1},
+        many_heads={"num_heads": 8},
+    ),
+    "cifar10": _sweep(
+        CIFAR10_SHORT,
+        patch_16={"patch_size": 16},
+        patch_8={"patch_size": 8},
+        wide={"depth": 1, "embed_dim": 96},
+        deep={"depth": 16, "embed_dim": 24},
+        one_head={"num_heads": 1},
+        many_heads={"num_heads": 12},
+    ),
+    "cifar10-lr": Sweep(_learning_rates(CIFAR10_SHORT, (1e-3, 3e-3, 2e-2, 4e-2, 8e-2)), seeds=1),
+}
