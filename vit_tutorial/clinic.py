@@ -73,7 +73,8 @@ class ReshapedPatches(PatchEmbed):
 
     def forward(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b n d"]:
         weight = self.proj.weight.flatten(1)
-        return F.linear(images.reshape(len(images), -1, weight.shape[1]), weight, self.proj.bias)
+        patches = images.reshape(len(images), -1, weight.shape[1])
+        return F.linear(patches, weight, self.proj.bias)
 
 
 class ColoursLastPatches(PatchEmbed):
@@ -81,7 +82,8 @@ class ColoursLastPatches(PatchEmbed):
 
     def forward(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b n d"]:
         ph, pw = self.patch_size
-        patches = rearrange(images, "b c (gh ph) (gw pw) -> b (gh gw) (ph pw c)", ph=ph, pw=pw)
+        order = "b c (gh ph) (gw pw) -> b (gh gw) (ph pw c)"
+        patches = rearrange(images, order, ph=ph, pw=pw)
         return F.linear(patches, self.proj.weight.flatten(1), self.proj.bias)
 
 
@@ -90,8 +92,9 @@ class SlicedHeads(nn.Module):
 
     def __init__(self, dim: int, num_heads: int, *, qkv_bias: bool = True, drop: float = 0.0):
         super().__init__()
-        head_dim = dim // num_heads
-        self.heads = nn.ModuleList(AttentionHead(head_dim, head_dim, qkv_bias=qkv_bias) for _ in range(num_heads))
+        hd = dim // num_heads
+        heads = [AttentionHead(hd, hd, qkv_bias=qkv_bias) for _ in range(num_heads)]
+        self.heads = nn.ModuleList(heads)
         self.drop = nn.Dropout(drop)
 
     def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
