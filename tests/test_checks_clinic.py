@@ -14,9 +14,9 @@ from vit_tutorial.checks.clinic import (
     embed_matches_conv,
     ends_with_norm,
     heads_see_everything,
+    images_are_independent,
     outputs_are_probabilities,
     patches_stay_together,
-    rows_are_independent,
     scale_is_right,
 )
 
@@ -104,15 +104,15 @@ def _alone(same):
     return fn
 
 
-def test_rows_are_independent():
+def test_images_are_independent():
     assert_hints(
-        "rows_are_independent",
-        rows_are_independent,
+        "images_are_independent",
+        images_are_independent,
         {
             "answer is True for all": _always(True),
             "answer is False for all": _rows(lambda images: torch.randn_like(images)),
             "turned round": _rows(_all_others, same=lambda a, b: not torch.allclose(a, b, rtol=1e-4, atol=1e-5)),
-            "weights or the images": _spoils_the_images(rows_are_independent),
+            "weights or the images": _spoils_the_images(images_are_independent),
             "model.eval() first": _rows(_all_others, mode=lambda model: None),
             "not by another order": _rows(lambda images: torch.cat([images[:1], images[1:].roll(1, dims=0)])),
             "*all* images but": _rows(_row_one),
@@ -122,7 +122,7 @@ def test_rows_are_independent():
         },
     )
     other = _alone(lambda a, b: torch.allclose(a, b, rtol=1e-4, atol=2e-5))
-    assert exercise("rows_are_independent", other) is other
+    assert exercise("images_are_independent", other) is other
 
 
 def _norms(dead, kind=nn.LayerNorm):

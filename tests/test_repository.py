@@ -18,6 +18,7 @@ import links
 
 SLUG, BRANCH = links.address(ROOT)
 CHAPTERS = ["01_patches", "02_positions", "03_attention", "04_encoder", "05_model", "06_mnist", "07_cifar10"]
+CHAPTERS += ["11_clinic"]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 INSTALL = f"vit-tutorial @ git+https://github.com/{SLUG}"
 

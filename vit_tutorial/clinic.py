@@ -118,7 +118,8 @@ class BatchSizedClassToken(ViT):
 
     def __init__(self, config: ViTConfig):
         super().__init__(config)
-        self.cls_token = nn.Parameter(0.02 * torch.randn(self.ROWS, 1, config.embed_dim))
+        tokens = 0.02 * torch.randn(self.ROWS, 1, config.embed_dim)
+        self.cls_token = nn.Parameter(tokens)
 
     def forward_features(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b n d"]:
         x = self.patch_embed(images)
@@ -216,13 +217,6 @@ PATIENTS = {
             lambda config: _swap(config, Block, DeadNormBlock),
         ),
         Patient(
-            "head on all tokens",
-            "the output has a token axis too many, or the class token is one voice among many",
-            "a published tutorial",
-            HeadOnAllTokens,
-            needs=_HAS_CLASS_TOKEN,
-        ),
-        Patient(
             "reshape without permute",
             "every shape is right; the patches, laid out as pictures, show stripes",
             "a published tutorial",
@@ -230,6 +224,16 @@ PATIENTS = {
             needs=(
                 "more than one patch in a row, or several channels and patches",
                 lambda config: config.grid_size[1] > 1 or (config.in_chans > 1 and config.num_patches > 1),
+            ),
+        ),
+        Patient(
+            "colours last",
+            "none after training from scratch; with another library's weights it predicts nonsense",
+            "lucidrains/vit-pytorch, as a choice of its own: #352 asks for the way across",
+            lambda config: _swap(config, PatchEmbed, ColoursLastPatches),
+            needs=(
+                "in_chans above 1 and patches of several pixels",
+                lambda config: config.in_chans > 1 and config.patch_size != (1, 1),
             ),
         ),
         Patient(
@@ -253,20 +257,17 @@ PATIENTS = {
             needs=_HAS_HEADS,
         ),
         Patient(
-            "colours last",
-            "none after training from scratch; with another library's weights it predicts nonsense",
-            "lucidrains/vit-pytorch, as a choice of its own: #352 asks for the way across",
-            lambda config: _swap(config, PatchEmbed, ColoursLastPatches),
-            needs=(
-                "in_chans above 1 and patches of several pixels",
-                lambda config: config.in_chans > 1 and config.patch_size != (1, 1),
-            ),
-        ),
-        Patient(
             "batch-sized class token",
             "the same image is judged differently in another row of the batch",
             "several public repositories, some of them with positions for each row as well",
             BatchSizedClassToken,
+            needs=_HAS_CLASS_TOKEN,
+        ),
+        Patient(
+            "head on all tokens",
+            "the output has a token axis too many, or the class token is one voice among many",
+            "a published tutorial",
+            HeadOnAllTokens,
             needs=_HAS_CLASS_TOKEN,
         ),
         Patient(

@@ -78,7 +78,7 @@ def tell_apart(fn: Callable, cases: Sequence[Case], yes: str, no: str) -> None:
     expect(
         not always,
         f"the answer is {always} for all {len(cases)} candidates, sick and healthy alike. A test must be able to say "
-        "both; where it compares numbers, rounding is no difference and a difference no rounding",
+        "both. If yours compares numbers, do so with torch.allclose",
     )
     expect(
         answers != [not truth for truth in truths],
@@ -143,7 +143,7 @@ def check_outputs_are_probabilities(fn):
     )
 
 
-def rows_are_independent(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
+def images_are_independent(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
     """Whether the outputs for image 0 stay, when all other images of the batch are exchanged."""
     model.eval()
     others = torch.randn_like(images)
@@ -152,8 +152,8 @@ def rows_are_independent(model: nn.Module, images: Float[Tensor, "b c H W"]) -> 
         return torch.allclose(model(images)[0], model(others)[0], rtol=1e-4, atol=1e-5)
 
 
-@checks(rows_are_independent)
-def check_rows_are_independent(fn):
+@checks(images_are_independent)
+def check_images_are_independent(fn):
     images, across = _images(), PATIENTS["attention across the batch"]
 
     def case(truth: bool, change: Callable[[Tensor], Tensor], hint: str) -> Case:
@@ -193,7 +193,7 @@ def check_rows_are_independent(fn):
                 "torch.allclose",
             ),
         ],
-        "that the rows are independent",
+        "that the images are independent",
         "that they are not",
     )
 

@@ -41,13 +41,13 @@ TESTS: dict[str, tuple[Callable[[Anatomy], str], str]] = {
         probes.norms_without_gradient,
         "Compute the branch from the normalised tokens: x + branch(norm(x)).",
     ),
-    "head on all tokens": (
-        probes.head_hears_all_tokens,
-        "Choose before the head: the class token, or the mean of the patch tokens alone.",
-    ),
     "reshape without permute": (
         probes.patches_are_scrambled,
         "Move the axes (gh, gw) in front of (c, ph, pw) before the last reshape, or use a Conv2d.",
+    ),
+    "colours last": (
+        probes.weights_are_read_in_another_order,
+        "Flatten patches as (c ph pw), or reorder the weights once.",
     ),
     "no final norm": (
         probes.stream_reaches_the_head,
@@ -61,13 +61,13 @@ TESTS: dict[str, tuple[Callable[[Anatomy], str], str]] = {
         probes.scores_are_scaled_otherwise,
         "Divide the scores by the root of head_dim.",
     ),
-    "colours last": (
-        probes.weights_are_read_in_another_order,
-        "Flatten patches as (c ph pw), or reorder the weights once.",
-    ),
     "batch-sized class token": (
         probes.rows_have_tokens_of_their_own,
         "Keep one class token and one table, (1, …), and expand them to the batch.",
+    ),
+    "head on all tokens": (
+        probes.head_hears_all_tokens,
+        "Choose before the head: the class token, or the mean of the patch tokens alone.",
     ),
     "no position on the class token": (
         probes.class_position_is_unused,
