@@ -164,7 +164,9 @@ class Patient:
         name: of the bug.
         symptom: what one sees of it.
         published: where it was found.
+        build: the sick model for a config, whatever that config is.
         select: which pass of a history counts; sick in one patient only.
+        needs: what a config must have for the bug to matter, in words and as a test.
     """
 
     name: str

@@ -17,7 +17,7 @@ class Finding:
     """A bug that a model has.
 
     Attributes:
-        bug: its name, a key of :data:`vit_tutorial.clinic.PATIENTS`.
+        bug: its name, a key of ``vit_tutorial.clinic.PATIENTS``.
         evidence: what was seen, with numbers.
         remedy: what to change.
     """
@@ -94,7 +94,7 @@ def diagnose(model: nn.Module | None = None, *, select: Callable[[History], int]
             ``train_loss``, ``val_loss``, ``val_accuracy``, ``test_loss`` and ``test_accuracy``, the number of a pass.
 
     Returns:
-        the findings, in the order of :data:`vit_tutorial.clinic.PATIENTS`; none for a healthy model.
+        the findings, in the order of ``vit_tutorial.clinic.PATIENTS``; none for a healthy model.
 
     Raises:
         ValueError: when the model is of another kind, or compiled.
