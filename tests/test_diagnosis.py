@@ -10,8 +10,8 @@ import torch.nn.functional as F
 import torchvision
 from torch import nn
 
-from vit_tutorial import PRESETS, ViT, ViTConfig, diagnose
-from vit_tutorial.clinic import PATIENTS, best_on_test, best_on_validation, last_pass
+from vit_tutorial import PRESETS, Attention, ViT, ViTConfig, diagnose
+from vit_tutorial.clinic import PATIENTS, SlicedHeads, best_on_test, best_on_validation, last_pass
 from vit_tutorial.diagnosis import SELECTION, TESTS, Finding
 
 RECTANGLE = ViTConfig(
@@ -188,6 +188,45 @@ def test_two_bugs_give_two_findings_in_the_clinic_s_order():
     config = replace(RECTANGLE, final_norm=False)
     assert bugs(PATIENTS["dead residual norm"].make(config)) == ["dead residual norm", "no final norm"]
     assert [*TESTS, SELECTION] == list(PATIENTS)
+
+
+class NormForShow(ViT):
+    """Calls its final norm, and does not use what it returns."""
+
+    def forward_features(self, images):
+        x = torch.cat([self.cls_token.expand(len(images), -1, -1), self.patch_embed(images)], dim=1)
+        x = self.blocks(x + self.pos_embed)
+        self.norm(x)
+        return x
+
+
+class SlicedAtTheEnd(nn.Module):
+    """Only the last head sees a slice."""
+
+    def __init__(self, dim, num_heads):
+        super().__init__()
+        self.full, self.sliced = Attention(dim, num_heads), SlicedHeads(dim, num_heads)
+
+    def forward(self, x):
+        return torch.cat([self.full(x)[..., :-8], self.sliced(x)[..., -8:]], dim=-1)
+
+
+def test_half_measures():
+    assert bugs(NormForShow(RECTANGLE)) == ["dead residual norm", "no final norm"]
+    model = ViT(RECTANGLE)
+    model.blocks[1].attn = SlicedAtTheEnd(24, 3)
+    (finding,) = diagnose(model)
+    assert finding.bug == "per-head slices" and "block 1, number 23" in finding.evidence
+
+
+def test_what_it_cannot_see():
+    """The limits that the chapter and the docstring name are real."""
+    model = ViT(RECTANGLE)
+    for block in model.blocks:
+        block.attn = nn.Sequential(SlicedHeads(24, 3), nn.Linear(24, 24))
+    assert bugs(model) == []
+    sizes = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 3, "global_pool": "avg"}
+    assert bugs(timm.models.VisionTransformer(**sizes, pool_include_prefix=True)) == ["head on all tokens"]
 
 
 # Selection --------------------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def diagnose(model: nn.Module | None = None, *, select: Callable[[History], int]
     """Which of the twelve published bugs a model has.
 
     The model is asked with random images and left as it was: weights, gradients, modes, hooks and the state of the
-    random number generators. It is run in evaluation mode.
+    random number generators. It is run in evaluation mode, about twenty times on four images.
 
     What it cannot see: bugs of the data and the recipe; a bug that shows in training mode only; sliced heads with an
     output projection behind them; a scale that is neither head_dim's nor one of the usual mistakes; any bug that

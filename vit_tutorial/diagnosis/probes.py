@@ -66,15 +66,17 @@ def head_hears_all_tokens(body: Anatomy) -> str:
     if body.cls_token is None:
         return ""
     direction = random_like(run.features[0, ..., :].reshape(-1, run.features.shape[-1])[0])
-    (heard,) = torch.autograd.grad((run.features @ direction).sum(), run.normed)
+    (heard,) = torch.autograd.grad((run.features @ direction).sum(), run.normed, allow_unused=True)
+    if heard is None:  # a norm that is called, and whose result nobody reads
+        return ""
     lengths = heard.norm(dim=-1)[0]
-    if lengths.min() < (1 - SAME) * lengths.max():
+    if lengths.min() < (1 - SAME) * lengths.max() or lengths.max() == 0:
         return ""
     return f"the class token and the other {len(lengths) - 1} tokens count alike for the head, 1/{len(lengths)} each"
 
 
 def _pixels_of(body: Anatomy, patch: int) -> Tensor:
-    """How each pixel of an image moves a patch's token, in one random direction: (c, H, W), and the direction."""
+    """How each pixel of an image moves a patch's token, in one random direction, (c, H, W)."""
     images = body.images.clone().requires_grad_()
     tokens = body.run(images).entering
     token = tokens[0, tokens.shape[1] - body.num_patches + patch]
@@ -91,7 +93,9 @@ def patches_are_scrambled(body: Anatomy) -> str:
         rows, cols = (_pixels_of(body, patch).abs().sum(dim=0) > 0).nonzero(as_tuple=True)
         height, width = (int(side.max() - side.min()) + 1 if len(side) else 0 for side in (rows, cols))
         if height > ph or width > pw:
-            return f"patch token {patch} is made of pixels from {height}×{width}, where a patch has {ph}×{pw}"
+            return (
+                f"patch token {patch} is made of pixels from a region of {height}×{width}, where a patch has {ph}×{pw}"
+            )
     return ""
 
 
@@ -119,10 +123,12 @@ def heads_see_a_slice(body: Anatomy) -> str:
     for i, attn in enumerate(body.attentions):
         x = attended[i].detach().requires_grad_()
         out = _attend(attn, x)
-        (gradient,) = torch.autograd.grad((out[..., 0] * random_like(out[..., 0])).sum(), x)
-        heard = int((gradient.abs().sum(dim=(0, 1)) > 0).sum())
-        if 0 < heard <= x.shape[-1] / 2:
-            return f"in block {i} the first number of a token depends on {heard} of its {x.shape[-1]} numbers only"
+        for place in (0, out.shape[-1] - 1):  # of the first head, and of the last
+            number = out[..., place]
+            (gradient,) = torch.autograd.grad((number * random_like(number)).sum(), x, retain_graph=True)
+            heard = int((gradient.abs().sum(dim=(0, 1)) > 0).sum())
+            if 0 < heard <= x.shape[-1] / 2:
+                return f"in block {i}, number {place} of a token depends on {heard} of its {x.shape[-1]} numbers only"
     return ""
 
 
