@@ -17,8 +17,17 @@ sys.path.insert(0, str(ROOT / "book"))
 import links
 
 SLUG, BRANCH = links.address(ROOT)
-CHAPTERS = ["01_patches", "02_positions", "03_attention", "04_encoder", "05_model", "06_mnist", "07_cifar10"]
-CHAPTERS += ["11_clinic"]
+CHAPTERS = [
+    "01_patches",
+    "02_positions",
+    "03_attention",
+    "04_encoder",
+    "05_model",
+    "06_mnist",
+    "07_cifar10",
+    "08_attention_maps",
+    "11_clinic",
+]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 INSTALL = f"vit-tutorial @ git+https://github.com/{SLUG}"
 
@@ -221,10 +230,11 @@ def test_chapters_are_the_same_in_the_folder_the_contents_and_the_readme():
 
 @pytest.mark.parametrize("stem", CHAPTERS)
 def test_a_chapter_has_its_module_its_checks_and_their_tests(stem):
-    name = {"mnist": "training", "cifar10": "recipes"}.get(stem[3:], stem[3:])
+    name = {"mnist": "training", "cifar10": "recipes", "attention_maps": "explain"}.get(stem[3:], stem[3:])
     module = ROOT / "vit_tutorial" / name
     assert module.with_suffix(".py").is_file() or (module / "__init__.py").is_file(), module
-    checks = "cifar10" if name == "recipes" else name  # recipes are an older module than the chapter that compares them
+    # Some modules are named for what they do, and their chapter for what it shows.
+    checks = {"recipes": "cifar10", "explain": "attention_maps"}.get(name, name)
     for file in (f"vit_tutorial/checks/{checks}.py", f"tests/test_{name}.py"):
         assert (ROOT / file).is_file(), file
 

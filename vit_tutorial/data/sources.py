@@ -15,6 +15,7 @@ from vit_tutorial.data.images import Dataset, ImageFiles
 from vit_tutorial.data.shapes import SHAPES, draw_shapes
 
 VAL_IMAGES = 5_000  # of the training images of MNIST and CIFAR-10
+MNIST_FILES = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _RETRY = "delete it and load again to have it downloaded"
 
