@@ -27,6 +27,7 @@ CHAPTERS = [
     "07_cifar10",
     "08_attention_maps",
     "09_pretrained",
+    "11_clinic",
 ]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 INSTALL = f"vit-tutorial @ git+https://github.com/{SLUG}"
