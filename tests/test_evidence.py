@@ -36,6 +36,13 @@ def test_pointing_by_hand():
     torch.testing.assert_close(got, torch.tensor([1, 1 / 6, 0]))
 
 
+def test_the_highest_patches_share_the_point():
+    mask = torch.rand(5, 6, 12) < 0.3
+    torch.testing.assert_close(pointing_game(torch.full((5, 3, 4), 0.7), mask), mask.float().mean((1, 2)))
+    two = torch.tensor([[[0.0, 9.0], [9.0, 2.0]]])
+    torch.testing.assert_close(pointing_game(two, corner_mask()), torch.tensor([(1 + 1 / 6) / 2]))
+
+
 def test_a_grid_that_does_not_divide_the_mask_is_refused():
     with pytest.raises(ValueError, match="mask width 6 is not divisible by the map's grid of 4"):
         attention_mass(torch.rand(1, 2, 4), corner_mask())
@@ -52,6 +59,14 @@ def test_hidden_patches_are_painted_and_nothing_else():
     want[0, :, :2, 3:] = colour
     want[1, :, 2:, :3] = colour
     assert torch.equal(got, want) and torch.equal(images, kept)
+
+
+def test_each_image_may_be_painted_in_a_colour_of_its_own():
+    images = torch.rand(2, 3, 4, 6)
+    colours = images.mean((2, 3), keepdim=True)
+    got = hide_patches(images, torch.tensor([[1], [2]]), (2, 3), colours)
+    torch.testing.assert_close(got[0, :, :2, 3:], colours[0].expand(3, 2, 3))
+    torch.testing.assert_close(got[1, :, 2:, :3], colours[1].expand(3, 2, 3))
 
 
 def test_hiding_all_none_or_one_twice():

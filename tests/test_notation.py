@@ -5,9 +5,11 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-import pytest
 import torch
+import torchvision
+import transformers
 from safetensors import safe_open
+from timm.models.vision_transformer import VisionTransformer as TimmViT
 from torch import nn
 
 from vit_tutorial import ViT, ViTConfig
@@ -61,17 +63,13 @@ def state_names(column: int) -> set[str]:
 
 
 def torchvision_model():
-    vision_transformer = pytest.importorskip("torchvision.models.vision_transformer")
-    return vision_transformer.VisionTransformer(
+    return torchvision.models.VisionTransformer(
         image_size=32, patch_size=16, num_layers=2, num_heads=3, hidden_dim=24, mlp_dim=96, num_classes=5
     )
 
 
 def timm_model(**options):
-    timm = pytest.importorskip("timm.models.vision_transformer")
-    return timm.VisionTransformer(
-        img_size=32, patch_size=16, num_classes=5, embed_dim=24, depth=2, num_heads=3, **options
-    )
+    return TimmViT(img_size=32, patch_size=16, num_classes=5, embed_dim=24, depth=2, num_heads=3, **options)
 
 
 def test_the_tables_are_found():
@@ -93,7 +91,6 @@ def test_parameter_names_are_those_of_torchvision():
 
 def test_parameter_names_are_those_of_hugging_face(tmp_path):
     """Compared with what transformers writes to a file, which is what one meets."""
-    transformers = pytest.importorskip("transformers")
     config = transformers.ViTConfig(
         hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=96, image_size=32, num_labels=5
     )

@@ -74,3 +74,103 @@ def test_style_colours_can_be_told_apart():
     assert cycle == plots.PALETTE
     brightness = [float(np.dot(to_rgb(colour), (0.3, 0.6, 0.1))) for colour in cycle]
     assert min(abs(a - b) for a, b in pairwise(brightness)) > 0.05
+
+
+# Inside a model -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("corner", [(0, 0), (0, 4), (2, 0), (2, 4)])
+def test_a_hot_patch_lies_on_its_own_pixels(corner):
+    """12×10 pixels in 3×5 patches of 4×2."""
+    values = torch.zeros(3, 5)
+    values[corner] = 0.5
+    drawn = plots.overlay_map(torch.rand(3, 12, 10), values, "layer 2, head 1", (0, 1))
+    want = np.zeros((12, 10))
+    want[4 * corner[0] : 4 * corner[0] + 4, 2 * corner[1] : 2 * corner[1] + 2] = 0.5
+    np.testing.assert_array_equal(drawn.get_array(), want)
+    ax = drawn.axes
+    assert ax.images[0].get_extent() == drawn.get_extent() == [-0.5, 9.5, 11.5, -0.5]
+    assert ax.images[0].origin == drawn.origin == "upper" and drawn.get_interpolation() == "nearest"
+    assert drawn.get_clim() == (0, 1) and ax.get_title() == "layer 2, head 1"
+
+
+def test_overlay_shows_bytes_and_shares_alike():
+    image = torch.randint(0, 256, (3, 4, 6), dtype=torch.uint8)
+    values = torch.rand(2, 2)
+    as_bytes = plots.overlay_map(image, values, "a", (0, 1)).axes.images[0].get_array()
+    want = (image / 255 + (image / 255).mean(0)) / 2  # half way to grey
+    np.testing.assert_allclose(as_bytes, want.permute(1, 2, 0), rtol=1e-5)
+    shares = plots.overlay_map(image / 255, values, "a", (0, 1)).axes.images[0].get_array()
+    np.testing.assert_allclose(shares, as_bytes, rtol=1e-5)
+
+
+def test_a_map_of_another_image_is_refused():
+    with pytest.raises(ValueError, match="image width 10 is not divisible by the map's grid of 4"):
+        plots.overlay_map(torch.rand(3, 12, 10), torch.rand(3, 4), "a", (0, 1))
+
+
+def test_maps_share_one_scale_that_is_drawn():
+    images, maps = torch.rand(3, 1, 4, 6), torch.rand(3, 2, 3) * torch.tensor([0.1, 1.0, 0.3])[:, None, None]
+    fig = plots.show_maps(images, maps, ["a", "b", "c"], columns=2, label="share")
+    panels = [ax for ax in fig.axes if len(ax.images) == 2]
+    assert [ax.get_title() for ax in panels] == ["a", "b", "c"]
+    for ax, image, values in zip(panels, images, maps, strict=True):
+        np.testing.assert_allclose(ax.images[0].get_array(), image[0][..., None].expand(4, 6, 3))  # grey stays grey
+        np.testing.assert_array_equal(ax.images[1].get_array()[::2, ::2], values)
+        assert ax.images[1].get_clim() == (0, maps.max())
+    assert fig.axes[-1].get_ylabel() == "share" and fig.axes[-1]._colorbar.extend == "neither"
+    fig = plots.show_maps(images, maps, ["a", "b", "c"], limits=(0, 0.2))
+    assert fig.axes[0].images[1].get_clim() == (0, 0.2) and fig.axes[-1]._colorbar.extend == "max"
+    with pytest.raises(ValueError, match="there are 3 images, 3 maps and 2 titles"):
+        plots.show_maps(images, maps, ["a", "b"])
+
+
+def test_grid_of_heads_and_layers_names_each():
+    maps = torch.rand(3, 2, 4, 5)  # layers, heads
+    fig = plots.attention_grid(torch.rand(3, 8, 10), maps)
+    panels = [ax for ax in fig.axes if len(ax.images) == 2]
+    assert len(panels) == 6
+    for place, ax in enumerate(panels):
+        head, layer = divmod(place, 3)
+        assert ax.get_title() == f"layer {layer + 1},\nhead {head + 1}"
+        np.testing.assert_array_equal(ax.images[1].get_array()[::2, ::2], maps[layer, head])
+        assert ax.get_subplotspec().rowspan.start == head and ax.get_subplotspec().colspan.start == layer
+
+
+def test_distance_has_a_dot_for_each_head():
+    distances = torch.tensor([[1.0, 5.0, 2.0], [4.0, 4.5, 7.0]])
+    ax = plots.distance_by_depth(distances)
+    points = [(x, y) for line in ax.lines for x, y in zip(*line.get_data(), strict=True)]
+    assert points == [(1, 1), (1, 5), (1, 2), (2, 4), (2, 4.5), (2, 7)]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("layer", "mean distance, pixels")
+    assert ax.get_ylim()[0] == 0 and ax.get_ylim()[1] > 7
+    line = plots.distance_by_depth(distances, everywhere=9.0).lines[-1]
+    assert set(line.get_ydata()) == {9} and line.axes.get_ylim()[1] > 9
+
+
+def test_similarity_of_positions_is_a_grid_of_grids():
+    table = torch.randn(6, 7)  # 2 rows of 3 patches
+    ax = plots.position_similarity(table, (2, 3))
+    shown = ax.images[0].get_array()
+    assert shown.shape == (2 * 2 + 1, 3 * 3 + 2) and ax.images[0].get_clim() == (-1, 1)
+    for place in range(6):
+        row, col = divmod(place, 3)
+        for other in range(6):
+            down, right = divmod(other, 3)
+            want = torch.cosine_similarity(table[place], table[other], dim=0)
+            assert shown[3 * row + down, 4 * col + right] == pytest.approx(want.item(), abs=1e-5)
+    assert shown.mask[2].all() and shown.mask[:, 3].all() and shown.mask[:, 7].all()  # the gaps
+
+
+def test_a_table_with_the_class_token_s_position_is_refused():
+    with pytest.raises(ValueError, match="the table has 7 rows, a grid of 2×3 patches needs 6"):
+        plots.position_similarity(torch.randn(7, 4), (2, 3))
+
+
+def test_filters_share_one_scale_around_grey():
+    weight = torch.tensor([[-1.0, 0.5], [0.0, 2.0]])[:, None, None].expand(2, 3, 4, 2)
+    fig = plots.patch_filters(weight, columns=2)
+    np.testing.assert_allclose(fig.axes[0].images[0].get_array()[0, :, 0], [0.25, 0.625])
+    np.testing.assert_allclose(fig.axes[1].images[0].get_array()[0, :, 2], [0.5, 1.0])
+    with pytest.raises(ValueError, match="1 or 3 channels can be shown as colours, these have 4"):
+        plots.patch_filters(torch.rand(2, 4, 3, 3))

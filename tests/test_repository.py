@@ -25,7 +25,10 @@ CHAPTERS = [
     "05_model",
     "06_mnist",
     "07_cifar10",
+    "08_attention_maps",
+    "09_pretrained",
     "10_what_matters",
+    "11_clinic",
 ]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 INSTALL = f"vit-tutorial @ git+https://github.com/{SLUG}"
@@ -229,11 +232,13 @@ def test_chapters_are_the_same_in_the_folder_the_contents_and_the_readme():
 
 @pytest.mark.parametrize("stem", CHAPTERS)
 def test_a_chapter_has_its_module_its_checks_and_their_tests(stem):
-    name = {"mnist": "training", "cifar10": "recipes", "what_matters": "sweeps"}.get(stem[3:], stem[3:])
+    name = {"mnist": "training", "cifar10": "recipes", "attention_maps": "explain", "what_matters": "sweeps"}.get(
+        stem[3:], stem[3:]
+    )
     module = ROOT / "vit_tutorial" / name
     assert module.with_suffix(".py").is_file() or (module / "__init__.py").is_file(), module
-    # Recipes and sweeps are older modules than the chapters that compare them.
-    checks = {"recipes": "cifar10", "sweeps": "what_matters"}.get(name, name)
+    # Some modules are named for what they do, and their chapter for what it shows.
+    checks = {"recipes": "cifar10", "explain": "attention_maps", "sweeps": "what_matters"}.get(name, name)
     for file in (f"vit_tutorial/checks/{checks}.py", f"tests/test_{name}.py"):
         assert (ROOT / file).is_file(), file
 

@@ -6,8 +6,9 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
-from vit_tutorial import sweeps
+from vit_tutorial import diagnose, sweeps
 from vit_tutorial.baselines import post_norm
+from vit_tutorial.clinic import PATIENTS
 from vit_tutorial.recipes import RECIPES, make_model
 from vit_tutorial.recorded import FOLDER
 from vit_tutorial.sweeps import load_sweep, read_rows, run_sweep
@@ -100,8 +101,24 @@ def test_every_model_can_be_made_and_takes_its_images(name):
         optimizer = make_optimizer(model, recipe)
         held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         assert len(held) == len(list(model.parameters())), variant
-        if recipe.optimizer == "muon":
+        if recipe.optimizer == "muon" and variant != "per-head slices":
             assert len(optimizer.parts[0].param_groups[0]["params"]) == 4 * recipe.model.depth, variant
+
+
+def test_the_clinic_has_every_model_that_is_sick_and_its_healthy_twin():
+    sweep = SWEEPS["clinic"]
+    assert set(sweep.recipes) == {
+        *PATIENTS,
+        "healthy",
+        "healthy, mean pool",
+        "attention across the batch, mean pool",
+    } - {"selection on the test set"}
+    base = sweep.recipes["healthy"]
+    models = {name: sweep.makers[name](recipe) for name, recipe in sweep.recipes.items()}
+    torch.testing.assert_close(models["healthy"].state_dict(), make_model(base).state_dict())
+    assert [finding.bug for finding in diagnose(models["scale by √dim"])] == ["scale by √dim"]
+    for name, recipe in sweep.recipes.items():
+        assert recipe == (replace(base, model=replace(base.model, pool="mean")) if "mean pool" in name else base)
 
 
 def test_a_sweep_has_a_row_for_each_run_and_goes_on_where_it_stopped(tmp_path, monkeypatch):

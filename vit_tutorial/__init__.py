@@ -10,6 +10,7 @@ from vit_tutorial.attention import (
     fused_attention,
 )
 from vit_tutorial.config import PRESETS, ViTConfig
+from vit_tutorial.diagnosis import diagnose
 from vit_tutorial.encoder import Block, DropPath, Mlp
 from vit_tutorial.model import ViT, init_weights
 from vit_tutorial.patches import LinearPatchEmbed, PatchEmbed, patchify, unpatchify
@@ -29,6 +30,7 @@ __all__ = [
     "ViTConfig",
     "attention",
     "attention_weights",
+    "diagnose",
     "fuse_heads",
     "fused_attention",
     "init_weights",

@@ -34,26 +34,28 @@ def attention_mass(maps: Float[Tensor, "b gh gw"], mask: Bool[Tensor, "b H W"]) 
 def pointing_game(maps: Float[Tensor, "b gh gw"], mask: Bool[Tensor, "b H W"]) -> Float[Tensor, " b"]:
     """Whether the map's highest patch is on the object: the chance that a random pixel of that patch belongs to it.
 
+    Patches that are equally high share the point. So a uniform map gets the object's share of the image.
+
     Raises:
         ValueError: when the map's grid does not divide the mask.
 
     Source: Zhang et al. 2016, "Top-down neural attention by excitation backprop", section 4.1.
     """
-    coverage = mask_coverage(mask, tuple(maps.shape[1:])).flatten(1)
-    return coverage.gather(1, maps.flatten(1).argmax(dim=1, keepdim=True)).squeeze(1)
+    highest = (maps == maps.amax(dim=(1, 2), keepdim=True)).float()
+    return attention_mass(highest, mask)
 
 
 def hide_patches(
     images: Float[Tensor, "b c H W"],
     patches: Int64[Tensor, "b k"],
     patch_size: int | tuple[int, int],
-    value: float | Float[Tensor, "c 1 1"] = 0.0,
+    value: float | Float[Tensor, "c 1 1"] | Float[Tensor, "b c 1 1"] = 0.0,
 ) -> Float[Tensor, "b c H W"]:
     """The images with some patches painted over.
 
     Args:
         patches: numbers of the patches to hide, the grid row by row, ``(b, k)``.
-        value: the colour, one number or one for each channel.
+        value: the colour, one number or one for each channel; the same for all images, or one for each.
 
     Raises:
         ValueError: when a patch's number is too large, or patches do not tile the image.
@@ -71,7 +73,7 @@ def hide_patches(
 def patch_saliency(
     model: ViT, images: Float[Tensor, "b c H W"], classes: Int64[Tensor, " b"]
 ) -> Float[Tensor, "b gh gw"]:
-    """How much the logit of a class depends on each patch: |gradient × pixel|, summed over the patch.
+    """How much the logit of a class depends on each patch: gradient × pixel, without its sign, summed over the patch.
 
     The gradients of the model's parameters are left alone.
 

@@ -1,13 +1,15 @@
-"""Which recipes are compared: one change at a time, from one base for each data set (chapters 7 and 10)."""
+"""Which recipes are compared: one change at a time, from one base for each data set (chapters 7, 10 and 11)."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+import torch
 from torch import nn
 
 from vit_tutorial.augment import Augment
 from vit_tutorial.baselines import Shuffled, post_norm, resnet_like
+from vit_tutorial.clinic import PATIENTS, last_pass, make_patient
 from vit_tutorial.recipes import RECIPES, Recipe, make_model
 
 Maker = Callable[[Recipe], nn.Module]
@@ -101,6 +103,21 @@ def _sweep(base: Recipe, **sizes: dict) -> Sweep:
     return Sweep(kept, makers=makers)
 
 
+def _clinic(base: Recipe) -> Sweep:
+    """The healthy model and every patient whose model is sick; two of them with mean pooling as well."""
+    recipes, makers = {}, {}
+    for variant, recipe in (("", base), (", mean pool", replace(base, model=replace(base.model, pool="mean")))):
+        sick = [name for name, patient in PATIENTS.items() if patient.select is last_pass]
+        for name in ["healthy", *(sick if recipe is base else ["attention across the batch"])]:
+            recipes[name + variant], makers[name + variant] = recipe, partial(_make_patient, name)
+    return Sweep(recipes, makers=makers)
+
+
+def _make_patient(name: str, recipe: Recipe) -> nn.Module:
+    torch.manual_seed(recipe.seed)
+    return make_patient(name, recipe.model)
+
+
 def _learning_rates(base: Recipe, rates: Collection[float]) -> dict[str, Recipe]:
     return {"base": base} | {f"lr-{lr:g}": replace(base, lr=lr) for lr in rates}
 
@@ -108,7 +125,7 @@ def _learning_rates(base: Recipe, rates: Collection[float]) -> dict[str, Recipe]
 CIFAR10_SHORT = replace(RECIPES["cifar10-tiny"], epochs=5)
 
 # vit-tutorial sweep mnist, ...
-# Minutes of one CPU core for a run, three seeds each: mnist 1.3, shapes 1.5, cifar10 and cifar10-lr 6.7.
+# Minutes of one CPU core for a run, three seeds each: mnist 1.3, shapes 1.5, cifar10 and cifar10-lr 6.7, clinic 2.7.
 SWEEPS = {
     "mnist": _sweep(
         replace(RECIPES["mnist"], epochs=2),
@@ -137,5 +154,6 @@ SWEEPS = {
         one_head={"num_heads": 1},
         many_heads={"num_heads": 12},
     ),
+    "clinic": _clinic(replace(RECIPES["cifar10-tiny"], epochs=2)),
     "cifar10-lr": Sweep(_learning_rates(CIFAR10_SHORT, (1e-3, 3e-3, 2e-2, 4e-2, 8e-2)), seeds=1),
 }

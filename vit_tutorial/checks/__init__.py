@@ -4,18 +4,33 @@ A chapter ends an exercise with ``patchify = exercise("patchify", patchify)``. E
 file that is named like its chapter, beside the reference that stands in for an exercise nobody has attempted yet.
 """
 
-from vit_tutorial.checks import attention, cifar10, encoder, model, patches, positions, training, what_matters
+from vit_tutorial.checks import (
+    attention,
+    attention_maps,
+    cifar10,
+    clinic,
+    encoder,
+    model,
+    patches,
+    positions,
+    pretrained,
+    training,
+    what_matters,
+)
 from vit_tutorial.checks.engine import CheckFailed, exercise
 
 __all__ = [
     "CheckFailed",
     "attention",
+    "attention_maps",
     "cifar10",
+    "clinic",
     "encoder",
     "exercise",
     "model",
     "patches",
     "positions",
+    "pretrained",
     "training",
     "what_matters",
 ]

@@ -44,7 +44,7 @@ def ensure(title: str, root: Path, folder: str, files: Sequence[str], fetch: Cal
     part = root / f".{title}.part"
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with FileLock(root / f".{title}.lock"), _patience(TIMEOUT):
+        with FileLock(root / f".{title}.lock"), patience(TIMEOUT):
             if not missing():  # another process fetched them while this one waited
                 return
             try:
@@ -65,7 +65,7 @@ def ensure(title: str, root: Path, folder: str, files: Sequence[str], fetch: Cal
 
 
 @contextmanager
-def _patience(seconds: float) -> Iterator[None]:
+def patience(seconds: float) -> Iterator[None]:
     """torchvision sets no time limit for a silent host; the default of the process is set for a while instead."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)

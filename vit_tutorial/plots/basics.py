@@ -1,4 +1,4 @@
-"""Figures that more than one place draws; the only module that imports matplotlib."""
+"""The style of all figures, and those of any chapter: images, matrices, counts of mistakes."""
 
 import matplotlib.pyplot as plt
 import torch

@@ -1,0 +1,537 @@
+"""Weights of other libraries give the same logits here, come once and whole, and misfits are named."""
+
+import hashlib
+import http.server
+import pickle
+import threading
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import timm
+import torch
+import torchvision
+import transformers
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from timm.models.vision_transformer import VisionTransformer as TimmViT
+from torch import nn
+from torchvision.models import get_model_weights
+
+from vit_tutorial import PRESETS, ViT, ViTConfig, pretrained, resample_pos_embed, sincos_2d
+from vit_tutorial.pretrained import (
+    adapt,
+    convert,
+    from_state_dict,
+    load_pretrained,
+    load_weights,
+    published,
+    read_config,
+)
+
+# depth ≠ heads, mlp_ratio ≠ 4 (29 / 24 · 24 is below 29 in floating point), neither 10 nor 1000 classes, 5 × 5 patches
+TINY = {"embed_dim": 24, "depth": 2, "num_heads": 3, "hidden": 29, "num_classes": 7, "patch_size": 6, "img_size": 30}
+CONFIG = ViTConfig(
+    img_size=(24, 40), patch_size=(4, 8), num_classes=5, embed_dim=12, depth=3, num_heads=2, mlp_ratio=1.5
+)
+
+
+def shaken(model: nn.Module) -> nn.Module:
+    """Every parameter away from where it starts: zero heads, tokens and biases would make all models agree."""
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * (0.3 if parameter.numel() < 20_000 else 0.02))
+    return model.eval()
+
+
+def torchvision_model(s=TINY, **options) -> nn.Module:
+    return shaken(
+        torchvision.models.VisionTransformer(
+            s["img_size"], s["patch_size"], s["depth"], s["num_heads"], s["embed_dim"], s["hidden"],
+            num_classes=s["num_classes"], **options,
+        )
+    )  # fmt: skip
+
+
+def hugging_face_model(s=TINY, **options) -> nn.Module:
+    config = transformers.ViTConfig(
+        hidden_size=s["embed_dim"], num_hidden_layers=s["depth"], num_attention_heads=s["num_heads"],
+        intermediate_size=s["hidden"], num_labels=s["num_classes"], patch_size=s["patch_size"],
+        image_size=s["img_size"], **options,
+    )  # fmt: skip
+    return shaken(transformers.ViTForImageClassification(config))
+
+
+def timm_model(s=TINY, **options) -> nn.Module:
+    return shaken(
+        TimmViT(
+            s["img_size"], s["patch_size"], embed_dim=s["embed_dim"], depth=s["depth"], num_heads=s["num_heads"],
+            mlp_ratio=s["hidden"] / s["embed_dim"] + 1e-9, num_classes=s["num_classes"], **options,
+        )
+    )  # fmt: skip
+
+
+@torch.no_grad()
+def assert_same_logits(ours: ViT, theirs: nn.Module, tolerance: float = 1e-5) -> None:
+    images = torch.randn(2, ours.config.in_chans, *ours.config.img_size)
+    wanted = theirs(images)
+    wanted = getattr(wanted, "logits", wanted)
+    assert wanted.std() > 0.05  # they could disagree
+    torch.testing.assert_close(ours(images), wanted, rtol=tolerance, atol=tolerance)
+
+
+# The same logits ------------------------------------------------------------------------------------------------
+
+
+def test_torchvision():
+    theirs = torchvision_model()
+    ours = from_state_dict(theirs.state_dict(), num_heads=3)
+    expected = ViTConfig(
+        img_size=30, patch_size=6, num_classes=7, embed_dim=24, depth=2, num_heads=3, mlp_ratio=ours.config.mlp_ratio
+    )
+    assert ours.config == expected and ours.blocks[0].mlp.fc1.out_features == 29
+    assert not ours.training
+    assert_same_logits(ours, theirs)
+
+
+def test_torchvision_s_older_names_which_its_published_files_have():
+    theirs = torchvision_model()
+    old = {
+        name.replace("mlp.0.", "mlp.linear_1.").replace("mlp.3.", "mlp.linear_2."): value
+        for name, value in theirs.state_dict().items()
+    }
+    assert "encoder.layers.encoder_layer_1.mlp.linear_2.bias" in old
+    again = torchvision_model()
+    again.load_state_dict(dict(old))  # torchvision itself takes them
+    assert_same_logits(from_state_dict(old, num_heads=3), again)
+
+
+@pytest.mark.parametrize("img_size", [30, (18, 42)], ids=str)  # 5 × 5 patches, or 3 × 7
+def test_hugging_face_s_files(tmp_path, img_size):
+    theirs = hugging_face_model({**TINY, "img_size": img_size}, layer_norm_eps=1e-6)
+    theirs.save_pretrained(tmp_path)
+    ours = load_pretrained(tmp_path / "model.safetensors", num_heads=3, img_size=img_size)
+    assert_same_logits(ours, theirs)
+
+
+def test_hugging_face_in_memory():
+    theirs = hugging_face_model(layer_norm_eps=1e-6)
+    assert_same_logits(from_state_dict(theirs.state_dict(), num_heads=3), theirs)
+
+
+def test_hugging_face_without_biases_and_with_grey_images_in_oblong_patches():
+    options = {"qkv_bias": False, "num_channels": 1, "layer_norm_eps": 1e-6}
+    theirs = hugging_face_model({**TINY, "patch_size": (3, 6), "img_size": (12, 24)}, **options)
+    ours = from_state_dict(theirs.state_dict(), num_heads=3)  # 4 × 4 patches: the grid is square, the image is not
+    assert ours.config.in_chans == 1 and not ours.config.qkv_bias and ours.config.img_size == (12, 24)
+    assert_same_logits(ours, theirs)
+
+
+def test_hugging_face_s_epsilon_moves_logits_and_can_be_set():
+    theirs = hugging_face_model()
+    for parameter in theirs.vit.embeddings.parameters():
+        nn.init.normal_(parameter, std=1e-3)  # so small that the epsilon shows
+    ours = from_state_dict(theirs.state_dict(), num_heads=3)
+    images = torch.randn(2, 3, 30, 30)
+    assert (ours(images) - theirs(images).logits).abs().max() > 1e-3
+    for module in ours.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.eps = 1e-12
+    assert_same_logits(ours, theirs, 1e-4)
+
+
+@pytest.mark.parametrize("options", [{}, {"qkv_bias": False}, {"num_classes": 0}], ids=str)
+@pytest.mark.parametrize("img_size", [30, (18, 42)], ids=str)
+def test_timm_loads_as_it_is(options, img_size):
+    theirs = timm_model({**TINY, "img_size": img_size, "num_classes": options.pop("num_classes", 7)}, **options)
+    state = theirs.state_dict()
+    assert convert(state) == state
+    ours = from_state_dict(state, num_heads=3, img_size=img_size)
+    assert_same_logits(ours, theirs)
+    ViT(ours.config).load_state_dict(state, strict=True)
+
+
+@pytest.mark.parametrize("library", ["torchvision", "Hugging Face", "timm"])
+def test_base_size(library):
+    s = {
+        "embed_dim": 768,
+        "depth": 12,
+        "num_heads": 12,
+        "hidden": 3072,
+        "num_classes": 1000,
+        "patch_size": 16,
+        "img_size": 224,
+    }
+    make = {
+        "torchvision": torchvision_model,
+        "Hugging Face": partial(hugging_face_model, layer_norm_eps=1e-6),
+        "timm": timm_model,
+    }
+    theirs = make[library](s)
+    ours = from_state_dict(theirs.state_dict())
+    assert replace(ours.config, mlp_ratio=4.0) == PRESETS["vit_b_16"]
+    assert_same_logits(ours, theirs)
+
+
+def test_published_sizes_have_their_numbers_of_heads():
+    """Those of torchvision and timm, built without memory."""
+    names = {"vit_b_16": "", "vit_b_32": "", "vit_l_16": "", "vit_l_32": "", "vit_h_14": ""}
+    names |= {f"vit_{size}_patch{patch}_224": "timm" for size, patch in [("tiny", 16), ("small", 16), ("huge", 14)]}
+    for name, library in names.items():
+        with torch.device("meta"):
+            model = timm.create_model(name) if library else getattr(torchvision.models, name)()
+        heads = model.blocks[0].attn.num_heads if library else model.encoder.layers[0].num_heads
+        config = read_config(convert(model.state_dict()))
+        assert config.num_heads == heads, name
+        assert config.img_size == (224, 224) and config.mlp_ratio == 4, name
+
+
+# What comes out of a conversion ---------------------------------------------------------------------------------
+
+
+def test_weights_are_copied_into_float32_and_no_random_number_is_drawn():
+    state = {name: value.half() for name, value in ViT(CONFIG).state_dict().items()}
+    before = torch.random.get_rng_state()
+    ours = from_state_dict(state, num_heads=2, img_size=(24, 40))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert {parameter.dtype for parameter in ours.parameters()} == {torch.float32}
+    assert all(not parameter.is_meta for parameter in ours.parameters())
+    state["head.bias"].fill_(9)
+    assert ours.head.bias.max() < 9
+
+
+def test_queries_keys_and_values_are_stacked_in_this_order():
+    state = {"vit.embeddings.cls_token": torch.zeros(1, 1, 2)}
+    for number, name in enumerate(("value", "key", "query")):
+        state[f"vit.encoder.layer.7.attention.attention.{name}.bias"] = torch.tensor([number, number + 0.5])
+    assert convert(state)["blocks.7.attn.qkv.bias"].tolist() == [2, 2.5, 1, 1.5, 0, 0.5]
+
+
+def test_a_model_that_averages_its_tokens():
+    config = replace(CONFIG, pool="mean")
+    theirs = shaken(ViT(config))
+    ours = from_state_dict(theirs.state_dict(), num_heads=2, img_size=config.img_size)
+    assert ours.config == config
+    assert_same_logits(ours, theirs)
+
+
+# Misfits are named ----------------------------------------------------------------------------------------------
+
+
+def without(*parts: str):
+    """A state dict's change: names that hold one of ``parts`` are taken out."""
+    return lambda state: {name: value for name, value in state.items() if not any(part in name for part in parts)}
+
+
+def as_it_is(state: dict) -> dict:
+    return state
+
+
+THREE = {"num_heads": 3}
+OBLONG = partial(timm_model, {**TINY, "img_size": (18, 42)})
+REPRESENTATION = partial(torchvision_model, representation_size=8)
+MISFITS = {
+    "embed_dim 24 with depth 2 is no published size: pass num_heads": (torchvision_model, as_it_is, {}),
+    "embed_dim 24 is not divisible by num_heads 5": (torchvision_model, as_it_is, {"num_heads": 5}),
+    r"rows for 25 patches, but img_size \(36, 36\) .* has 36": (torchvision_model, as_it_is, THREE | {"img_size": 36}),
+    "21 patches, which make no square: pass the img_size": (OBLONG, as_it_is, THREE),
+    r"2 missing \(blocks.0.mlp.fc2.weight, blocks.0.mlp.fc2.bias\)\. They differ in the blocks 0: ": (
+        torchvision_model,
+        without("layer_0.mlp.3"),
+        THREE,
+    ),
+    "2 missing .*part of the file": (timm_model, lambda s: {n: v for n, v in s.items() if n[:5] != "norm."}, THREE),
+    "not whole: blocks.1.attn.key.bias is missing": (hugging_face_model, without("layers.1.attention.k_proj.b"), THREE),
+    "read off: pos_embed missing among cls_token, .* more": (timm_model, without("pos_embed"), THREE),
+    "2 spare .heads.pre_logits.weight, heads.pre_logits.bias": (REPRESENTATION, as_it_is, THREE),
+    "fc_norm normalises after averaging": (partial(timm_model, global_pool="avg"), as_it_is, THREE),
+    r"4 spare \(blocks.0.ls1.gamma, ": (partial(timm_model, init_values=0.1), as_it_is, THREE),
+    "1 spare .vit.pooler.bias": (hugging_face_model, lambda s: s | {"vit.pooler.bias": torch.zeros(24)}, THREE),
+    "All begin with 'module.', .* take it off": (timm_model, lambda s: {f"module.{n}": v for n, v in s.items()}, THREE),
+    r"neither ours .*conv1.weight, .* 118 more\. Wanted": (torchvision.models.resnet18, as_it_is, {}),
+    "none at all": (timm_model, lambda s: {}, {}),
+}
+
+
+@pytest.mark.parametrize("message", MISFITS)
+def test_a_misfit_is_named(message):
+    make, change, options = MISFITS[message]
+    with pytest.raises(ValueError, match=message):
+        from_state_dict(change(make().state_dict()), **options)
+
+
+def test_weights_that_do_not_fit_a_model_are_named_and_leave_it_as_it_was():
+    model = ViT(CONFIG)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    others = {
+        "44 missing .*These are torchvision's names: use from_state_dict": torchvision_model(),
+        "Hugging Face's names: use from_state_dict": hugging_face_model(),
+        "The head has 9 rows, num_classes is 5: adapt": adapt(model, num_classes=9),
+        r"It has 21 rows, img_size \(24, 40\) needs 31: adapt": adapt(model, img_size=(20, 32)),
+        r"fc1.weight has shape \(24, 12\), .*\(18, 12\)\. It is another arch": ViT(replace(CONFIG, mlp_ratio=2)),
+        r"12 missing .* and 8 more\)\. They differ in the blocks 2: another depth": ViT(replace(CONFIG, depth=2)),
+        "24 spare .* They differ in the blocks 3, 4: another depth": ViT(replace(CONFIG, depth=5)),
+    }
+    for message, other in others.items():
+        with pytest.raises(ValueError, match=message):
+            load_weights(model, other.state_dict())
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+    other = shaken(ViT(CONFIG))
+    load_weights(model, other.state_dict())
+    assert_same_logits(model.eval(), other)
+
+
+# Another size, other classes ------------------------------------------------------------------------------------
+
+
+def test_another_image_size_resamples_positions_and_keeps_the_rest():
+    model = shaken(ViT(CONFIG))
+    adapted = adapt(model, img_size=(32, 24))
+    assert adapted.config == replace(CONFIG, img_size=(32, 24)) and not adapted.training
+    torch.testing.assert_close(adapted.pos_embed, resample_pos_embed(model.pos_embed, (6, 5), (8, 3)))
+    assert torch.equal(adapted.pos_embed[:, 0], model.pos_embed[:, 0])
+    for name, value in model.state_dict().items():
+        assert name == "pos_embed" or torch.equal(adapted.state_dict()[name], value)
+    assert adapted(torch.randn(2, 3, 32, 24)).shape == (2, 5)
+
+
+def test_positions_are_resampled_as_timm_does_it():
+    theirs = timm_model()
+    ours = adapt(from_state_dict(theirs.state_dict(), num_heads=3), img_size=(42, 24))
+    theirs.set_input_size((42, 24))
+    assert_same_logits(ours, theirs)
+
+
+def test_sine_cosine_tables_are_computed_anew():
+    model = ViT(replace(CONFIG, pos_embed="sincos_2d"))
+    adapted = adapt(model, img_size=(32, 24))
+    assert torch.equal(adapted.pos_embed[0, 1:], sincos_2d((8, 3), 12))
+    assert torch.equal(adapted.blocks[2].attn.qkv.weight, model.blocks[2].attn.qkv.weight)
+
+
+def test_other_classes_get_a_fresh_head_and_the_same_number_keeps_it():
+    model = shaken(ViT(CONFIG)).train()
+    adapted = adapt(model, num_classes=9)
+    assert adapted.head.weight.shape == (9, 12) and adapted.training
+    assert not adapted.head.bias.any() and 0 < adapted.head.weight.std() < 0.05
+    assert torch.equal(adapted.pos_embed, model.pos_embed)
+    assert adapt(model, num_classes=5) is model
+    features = adapt(model, num_classes=0).eval()
+    images = torch.randn(2, 3, 24, 40)
+    torch.testing.assert_close(features(images), model.eval().forward_features(images)[:, 0])
+    with pytest.raises(ValueError, match="img_size height 23 is not divisible by patch_size height 4"):
+        adapt(model, img_size=(23, 40))
+
+
+# Files ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["pth", "safetensors"])
+def test_files(tmp_path, suffix):
+    theirs = torchvision_model()
+    path = tmp_path / f"weights.{suffix}"
+    if suffix == "pth":
+        torch.save(theirs.state_dict(), path)
+    else:
+        save_file(theirs.state_dict(), path)
+    assert_same_logits(load_pretrained(str(path), num_heads=3), theirs)
+    other = load_pretrained(path, num_heads=3, img_size=(30, 48), num_classes=4)
+    assert other(torch.randn(1, 3, 30, 48)).shape == (1, 4) and not other.training
+    whole = path.read_bytes()
+    for part in (whole[: len(whole) // 2], whole[:50], b""):
+        path.write_bytes(part)
+        with pytest.raises(ValueError, match=rf"weights.{suffix} is damaged"):
+            load_pretrained(path, num_heads=3)
+
+
+class Stranger:
+    """Its pickle runs a function where it is loaded."""
+
+    def __reduce__(self):
+        return Path.touch, (Path("ran"),)
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+def test_a_stranger_s_pickle_does_not_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("old.pth").write_bytes(pickle.dumps(Stranger()))
+    torch.save({"head.weight": Stranger()}, "new.pth")
+    for name in ("old.pth", "new.pth"):
+        with pytest.raises(ValueError, match=r"holds more than tensors, which could run code"):
+            load_pretrained(name)
+        assert not Path("ran").exists()
+    torch.load("new.pth", weights_only=False)
+    assert Path("ran").exists()  # it would have
+
+
+def test_what_is_no_state_dict(tmp_path):
+    torch.save({"model": ViT(CONFIG).state_dict(), "epoch": 3}, tmp_path / "a.pth")
+    with pytest.raises(ValueError, match="no state dict but holds model, epoch"):
+        load_pretrained(tmp_path / "a.pth")
+    torch.save([1], tmp_path / "a.pth")
+    with pytest.raises(ValueError, match="no state dict but holds list"):
+        load_pretrained(tmp_path / "a.pth")
+    with pytest.raises(
+        FileNotFoundError, match="there is no file vit_b_17, and published weights are called vit_b_16,"
+    ):
+        load_pretrained("vit_b_17")
+
+
+# Downloads ------------------------------------------------------------------------------------------------------
+
+
+class Host(http.server.ThreadingHTTPServer):
+    """Serves one file, counts the requests, and can break off in the middle or say nothing for a while."""
+
+    def __init__(self, content: bytes, model: nn.Module):
+        self.model = model
+        self.content, self.requests, self.sent, self.silent_for = content, 0, len(content), 0.0
+        super().__init__(("127.0.0.1", 0), Handler)
+
+    def handle_error(self, request, client_address):
+        pass  # the client has hung up
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.requests += 1
+        time.sleep(self.server.silent_for)
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.server.content)))
+        self.end_headers()
+        self.wfile.write(self.server.content[: self.server.sent])
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    """torchvision's ``vit_b_16`` is a small one, on this machine."""
+    model = torchvision_model()
+    torch.save(model.state_dict(), tmp_path / "made.pth")
+    content = (tmp_path / "made.pth").read_bytes()
+    server = Host(content, model)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    weights = get_model_weights("vit_b_16").DEFAULT
+    url = f"http://127.0.0.1:{server.server_port}/fake-{hashlib.sha256(content).hexdigest()[:8]}.pth"
+    monkeypatch.setattr(weights, "_value_", replace(weights.value, url=url))
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "cache"))
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def cached(tmp_path) -> list[Path]:
+    return list((tmp_path / "cache/hub/checkpoints").iterdir())
+
+
+def test_the_first_use_downloads_and_the_second_does_not(host, tmp_path, capsys):
+    first = load_pretrained("vit_b_16", num_heads=3)
+    assert "100%" in capsys.readouterr().err  # it showed its progress
+    assert len(cached(tmp_path)) == host.requests == 1
+    second = load_pretrained("vit_b_16", num_heads=3, img_size=(36, 24), num_classes=2, progress=False)
+    assert host.requests == 1
+    assert_same_logits(first, host.model)
+    assert second.config.grid_size == (6, 4) and second.config.num_classes == 2
+    assert torch.equal(second.blocks[1].mlp.fc2.weight, first.blocks[1].mlp.fc2.weight)
+
+
+def test_a_download_that_breaks_off_leaves_nothing_and_the_next_one_works(host, tmp_path):
+    host.sent = len(host.content) // 2
+    with pytest.raises(ValueError, match=r"what http://127.* sent is damaged: invalid hash value .*Nothing was kept"):
+        load_pretrained("vit_b_16", num_heads=3, progress=False)
+    assert cached(tmp_path) == []
+    host.sent = len(host.content)
+    load_pretrained("vit_b_16", num_heads=3, progress=False)
+    assert len(cached(tmp_path)) == 1
+
+
+def test_another_file_than_the_one_that_was_promised(host, tmp_path):
+    host.content = host.content[:-1] + b"x"
+    with pytest.raises(ValueError, match="invalid hash value"):
+        load_pretrained("vit_b_16", num_heads=3, progress=False)
+    assert cached(tmp_path) == []
+
+
+def test_a_damaged_file_in_the_cache_is_named(host, tmp_path):
+    load_pretrained("vit_b_16", num_heads=3, progress=False)
+    (file,) = cached(tmp_path)
+    file.write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(ValueError, match=rf"{file} is damaged: .*Delete it, and it is fetched again"):
+        load_pretrained("vit_b_16", num_heads=3, progress=False)
+
+
+def test_a_silent_host_is_given_up(host, tmp_path, monkeypatch):
+    host.silent_for = 2.0
+    monkeypatch.setattr(pretrained, "TIMEOUT", 0.1)
+    with pytest.raises(FileNotFoundError, match=r"failed: .*timed out"):
+        load_pretrained("vit_b_16", num_heads=3)
+    assert cached(tmp_path) == []
+
+
+def test_without_a_network(host, tmp_path):
+    host.shutdown()
+    host.server_close()
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"vit_b_16 is not at hand: .*fake-\w+.pth is missing, and http.* failed: .*refused.*TORCH_HOME",
+    ):
+        load_pretrained("vit_b_16")
+    assert cached(tmp_path) == []
+
+
+# What belongs to the weights ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(97, 61), (300, 431), (640, 427), (224, 224)], ids=str)
+@pytest.mark.parametrize("name", pretrained.NAMES)
+def test_preprocessing_is_torchvision_s(name, size):
+    pixels = np.random.default_rng(0).integers(0, 256, (*size[::-1], 3), dtype=np.uint8)
+    image = Image.fromarray(pixels)
+    wanted = get_model_weights(name).DEFAULT.transforms()(image)
+    torch.testing.assert_close(published(name).preprocess(image), wanted)
+
+
+def test_a_grey_picture_becomes_a_colour_one():
+    grey = Image.new("L", (300, 240), 128)
+    result = published("vit_b_16").preprocess(grey)
+    assert result.shape == (3, 224, 224)
+    torch.testing.assert_close(
+        result[:, 5, 5],
+        (torch.full((3,), 128 / 255) - torch.tensor([0.485, 0.456, 0.406])) / torch.tensor([0.229, 0.224, 0.225]),
+    )
+
+
+RECTANGLES = [((30, 20), (40, 60)), ((31, 20), (40, 60)), ((20, 31), (60, 40)), ((7, 3), (48, 112))]
+
+
+@pytest.mark.parametrize(("picture", "img_size"), RECTANGLES)
+def test_a_whole_rectangle(picture, img_size):
+    """With share 1 the picture is resized until it just covers, so nothing is padded."""
+    info = replace(published("vit_b_16"), img_size=img_size, share=1.0, mean=(0, 0, 0), std=(1, 1, 1))
+    result = info.preprocess(Image.new("RGB", picture, (255, 0, 0)))
+    assert result.shape == (3, *img_size)
+    assert result[0].min() == 1 and result[1:].max() == 0
+
+
+def test_class_names():
+    info = published("vit_l_16")
+    assert len(info.classes) == 1000 and info.classes[0] == "tench" and info.classes[985] == "daisy"
+    assert (info.img_size, round(224 / info.share)) == ((224, 224), 242)
+    with pytest.raises(ValueError, match=r"name must be one of vit_b_16, .*; got 'vit_s_16'"):
+        published("vit_s_16")
+
+
+def test_files_of_hugging_face_can_be_read_twice(tmp_path):
+    """Stacking must not eat the tensors that were given."""
+    hugging_face_model().save_pretrained(tmp_path)
+    state = load_file(tmp_path / "model.safetensors")
+    names = set(state)
+    from_state_dict(state, num_heads=3)
+    assert set(state) == names

@@ -1,0 +1,224 @@
+"""Three libraries, one model: their names and layouts for weights, turned into ours (chapter 9)."""
+
+import re
+from collections.abc import Iterable
+from math import isqrt, nextafter
+
+import torch
+from torch import Tensor
+
+from vit_tutorial.config import PRESETS, ViTConfig
+from vit_tutorial.model import ViT
+
+# What stands in their names, in the order of replacing, and what in ours.
+TORCHVISION = {
+    r"^class_token$": "cls_token",
+    r"^encoder\.pos_embedding$": "pos_embed",
+    r"^conv_proj\.": "patch_embed.proj.",
+    r"^encoder\.layers\.encoder_layer_": "blocks.",
+    r"\.ln_(\d)\.": r".norm\1.",
+    r"\.self_attention\.in_proj_": ".attn.qkv.",
+    r"\.self_attention\.out_proj\.": ".attn.proj.",
+    r"\.mlp\.(0|linear_1)\.": ".mlp.fc1.",  # linear_1, linear_2 are of torchvision 0.12, and in the published files
+    r"\.mlp\.(3|linear_2)\.": ".mlp.fc2.",
+    r"^encoder\.ln\.": "norm.",
+    r"^heads\.head\.": "head.",
+}
+HUGGING_FACE = {
+    r"^vit\.embeddings\.cls_token$": "cls_token",
+    r"^vit\.embeddings\.position_embeddings$": "pos_embed",
+    r"^vit\.embeddings\.patch_embeddings\.projection\.": "patch_embed.proj.",
+    r"^vit\.(encoder\.layer|layers)\.": "blocks.",  # in files, and in memory from transformers 5 on
+    r"\.layernorm_before\.": ".norm1.",
+    r"\.layernorm_after\.": ".norm2.",
+    r"\.attention\.attention\.(query|key|value)\.": r".attn.\1.",
+    r"\.attention\.q_proj\.": ".attn.query.",
+    r"\.attention\.k_proj\.": ".attn.key.",
+    r"\.attention\.v_proj\.": ".attn.value.",
+    r"\.attention\.(output\.dense|o_proj)\.": ".attn.proj.",
+    r"\.intermediate\.dense\.": ".mlp.fc1.",
+    r"\.output\.dense\.": ".mlp.fc2.",  # after the attention's, which ends alike
+    r"^vit\.layernorm\.": "norm.",
+    r"^classifier\.": "head.",
+}
+HEADS = {(c.embed_dim, c.depth): c.num_heads for name, c in PRESETS.items() if re.match(r"vit_(ti|s|b|l|h)_", name)}
+
+
+def source_of(names: Iterable[str]) -> str:
+    """Whose names these are: ``"ours and timm's"``, ``"torchvision's"`` or ``"Hugging Face's"``.
+
+    Raises:
+        ValueError: when they are nobody's.
+    """
+    names = list(names)
+    if "patch_embed.proj.weight" in names:
+        return "ours and timm's"
+    if "class_token" in names:
+        return "torchvision's"
+    if any(name.startswith("vit.embeddings.") for name in names):
+        return "Hugging Face's"
+    advice = "Wanted is the state dict of a whole ViT."
+    prefix = names[0].partition(".")[0] + "." if names else ""
+    if len(names) > 1 and all(name.startswith(prefix) for name in names):
+        advice = f"All begin with {prefix!r}, which a wrapper has put there: take it off."
+    known = "neither ours (timm's) nor torchvision's nor Hugging Face's"
+    raise ValueError(f"these names of weights are {known}: {_some(names) or 'none at all'}. {advice}")
+
+
+def convert(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same weights under our names, which are timm's; timm's and ours come back as they are.
+
+    torchvision's differ in their names only: its ``in_proj_weight`` has the rows of our ``qkv``. Of Hugging Face's,
+    both the names in files and those in the memory of transformers 5 are known; its queries, keys and values are three
+    layers and get stacked. What has no name here keeps its own.
+
+    Raises:
+        ValueError: when the names are nobody's, or a query, key or value is missing.
+    """
+    source = source_of(state_dict)
+    table = {"torchvision's": TORCHVISION, "Hugging Face's": HUGGING_FACE}.get(source, {})
+    converted = {rename(name, table): value for name, value in state_dict.items()}
+    for name in [name for name in converted if ".attn.query." in name]:
+        parts = [name.replace(".query.", f".{part}.") for part in ("query", "key", "value")]
+        missing = [part for part in parts if part not in converted]
+        if missing:
+            raise ValueError(f"these weights are not whole: {_some(missing)} is missing beside {name}")
+        converted[name.replace(".query.", ".qkv.")] = torch.cat([converted.pop(part) for part in parts])
+    return converted
+
+
+def rename(name: str, table: dict[str, str]) -> str:
+    """``name`` after all replacements of a table such as ``TORCHVISION``."""
+    for theirs, ours in table.items():
+        name = re.sub(theirs, ours, name)
+    return name
+
+
+def read_config(
+    state: dict[str, Tensor], *, num_heads: int | None = None, img_size: int | tuple[int, int] | None = None
+) -> ViTConfig:
+    """The sizes of the model that has these weights, which bear our names.
+
+    Args:
+        num_heads: cannot be read off, since heads only cut rows into groups; known for the published sizes.
+        img_size: of the images that the weights were trained on; where it is left out, they were square.
+
+    Raises:
+        ValueError: when the weights do not say it, or do not agree with what is given.
+    """
+    needed = ("patch_embed.proj.weight", "pos_embed", "blocks.0.mlp.fc1.weight")
+    missing = [name for name in needed if name not in state]
+    if missing:
+        raise ValueError(f"the sizes cannot be read off: {_some(missing)} missing among {_some(state)}")
+    embed_dim, in_chans, *patch_size = state["patch_embed.proj.weight"].shape
+    hidden = state["blocks.0.mlp.fc1.weight"].shape[0]
+    depth = 1 + max(int(match[1]) for name in state if (match := re.match(r"blocks\.(\d+)\.", name)))
+    pool = "cls" if "cls_token" in state else "mean"
+    patches = state["pos_embed"].shape[1] - (pool == "cls")
+    if num_heads is None and (embed_dim, depth) not in HEADS:
+        raise ValueError(
+            f"weights do not say how many heads there are, and embed_dim {embed_dim} with depth {depth} is no "
+            "published size: pass num_heads"
+        )
+    if img_size is None:
+        side = isqrt(patches)
+        if side * side != patches:
+            raise ValueError(
+                f"pos_embed has rows for {patches} patches, which make no square: pass the img_size=(height, width) "
+                "that the weights were trained on"
+            )
+        img_size = (side * patch_size[0], side * patch_size[1])
+    ratio = hidden / embed_dim
+    config = ViTConfig(
+        img_size=img_size,
+        patch_size=tuple(patch_size),
+        in_chans=in_chans,
+        num_classes=len(state["head.weight"]) if "head.weight" in state else 0,
+        embed_dim=embed_dim,
+        depth=depth,
+        num_heads=HEADS[embed_dim, depth] if num_heads is None else num_heads,
+        mlp_ratio=ratio if int(embed_dim * ratio) == hidden else nextafter(ratio, hidden),  # 7 · (29 / 7) < 29
+        qkv_bias=any(name.endswith(".attn.qkv.bias") for name in state),
+        pool=pool,
+    )
+    if config.num_patches != patches:
+        raise ValueError(
+            f"pos_embed has rows for {patches} patches, but img_size {config.img_size} with patches of "
+            f"{config.patch_size} has {config.num_patches}"
+        )
+    return config
+
+
+def from_state_dict(
+    state_dict: dict[str, Tensor], *, num_heads: int | None = None, img_size: int | tuple[int, int] | None = None
+) -> ViT:
+    """A :class:`ViT` with the weights of timm, of torchvision's ``VisionTransformer`` or of Hugging Face's
+    ``ViTForImageClassification``, in evaluation mode. They are recognised by their names, copied, and in float32.
+
+    Args and most errors are those of :func:`read_config`.
+
+    A state dict does not hold everything. It is taken for granted that the activation is the exact GELU, that the
+    class token is read where there is one, and that a LayerNorm's epsilon is 1e-6, as in timm, in torchvision and in
+    the paper's own code. Hugging Face's config says 1e-12. On random weights of ViT-B/16, whose tokens are small, that
+    moves logits of up to 2.3 by 4e-4; with ``eps`` of all norms set to it they are the same again.
+
+    Raises:
+        ValueError: when names are unknown, missing or spare, or sizes disagree.
+    """
+    state = convert(state_dict)
+    with torch.device("meta"):  # no memory, and no random numbers drawn for weights that are overwritten at once
+        model = ViT(read_config(state, num_heads=num_heads, img_size=img_size))
+    load_weights(model.to_empty(device="cpu"), state)
+    return model.eval()
+
+
+def load_weights(model: ViT, state_dict: dict[str, Tensor]) -> None:
+    """Copy weights that bear our names into ``model``: all of them, or none.
+
+    Raises:
+        ValueError: when a name is missing or spare or a size differs; the message says which, and the likely cause.
+    """
+    wanted = model.state_dict()
+    missing = [name for name in wanted if name not in state_dict]
+    spare = [name for name in state_dict if name not in wanted]
+    if missing or spare:
+        lists = [
+            f"{len(names)} {word} ({_some(names)})" for word, names in (("missing", missing), ("spare", spare)) if names
+        ]
+        raise ValueError(f"these weights do not fit: {', '.join(lists)}. {_cause(missing, spare, state_dict)}".strip())
+    for name, value in wanted.items():
+        if state_dict[name].shape != value.shape:
+            raise ValueError(_misfit(name, tuple(state_dict[name].shape), tuple(value.shape), model.config))
+    model.load_state_dict(state_dict)
+
+
+def _cause(missing: list[str], spare: list[str], state: dict[str, Tensor]) -> str:
+    """What has most likely happened."""
+    try:
+        source = source_of(state)
+    except ValueError as error:
+        return str(error).rpartition(". ")[2]  # the advice
+    if source != "ours and timm's" and "patch_embed.proj.weight" in missing:
+        return f"These are {source} names: use from_state_dict, or convert them first."
+    if any(name.startswith("fc_norm.") for name in spare):
+        return "fc_norm normalises after averaging the tokens; this model normalises before."
+    blocks = {name.split(".")[1] for name in missing + spare if name.startswith("blocks.")}
+    if blocks and all(name.startswith("blocks.") for name in missing + spare) and not (missing and spare):
+        return f"They differ in the blocks {', '.join(sorted(blocks, key=int))}: another depth, or a part of a file."
+    return (
+        "Spare weights belong to layers that this model does not have." if spare else "A part of the file is missing."
+    )
+
+
+def _misfit(name: str, got: tuple[int, ...], wanted: tuple[int, ...], config: ViTConfig) -> str:
+    reason = "It is another architecture: from_state_dict reads the sizes off the weights."
+    if name.startswith("head.") and got[1:] == wanted[1:]:
+        reason = f"The head has {got[0]} rows, num_classes is {config.num_classes}: adapt makes a fresh one."
+    if name == "pos_embed" and got[2:] == wanted[2:]:
+        reason = f"It has {got[1]} rows, img_size {config.img_size} needs {wanted[1]}: adapt resamples positions."
+    return f"{name} has shape {got}, this model needs {wanted}. {reason}"
+
+
+def _some(names: Iterable[str], most: int = 4) -> str:
+    names = list(names)
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
