@@ -160,7 +160,7 @@ def _slice_heads(config: ViTConfig) -> ViT:
 class Patient:
     """A bug, and how to get a model that has it.
 
-    Attributes:
+    Args:
         name: of the bug.
         symptom: what one sees of it.
         published: where it was found.
