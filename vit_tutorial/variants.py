@@ -125,7 +125,7 @@ def _learning_rates(base: Recipe, rates: Collection[float]) -> dict[str, Recipe]
 CIFAR10_SHORT = replace(RECIPES["cifar10-tiny"], epochs=5)
 
 # vit-tutorial sweep mnist, ...
-# Minutes of one CPU core for a run, three seeds each: mnist 1.3, shapes 1.5, cifar10 and cifar10-lr 6.7, clinic 2.7.
+# Minutes of one CPU core for a run, three seeds each: mnist 1.3, shapes 2.4, cifar10 and cifar10-lr 6.7, clinic 2.7.
 SWEEPS = {
     "mnist": _sweep(
         replace(RECIPES["mnist"], epochs=2),
@@ -137,7 +137,7 @@ SWEEPS = {
         many_heads={"num_heads": 12},
     ),
     "shapes": _sweep(
-        replace(RECIPES["shapes"], epochs=3),
+        replace(RECIPES["shapes"], epochs=5),
         patch_16={"patch_size": 16},
         patch_8={"patch_size": 8},
         wide={"depth": 1, "embed_dim": 128},
