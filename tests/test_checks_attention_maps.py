@@ -273,6 +273,9 @@ def test_mean_distance():
             "width of the patches was taken": _distance(size=lambda size: size[::-1]),
             "missing from the sum": _distance(scale=False),
             "take the root": _distance(far=lambda down, right: down**2 + right**2),
+            "attention to itself was left out": _distance(
+                lambda w, c: w[:, :, 1:, 1:] * (1 - torch.eye(c.num_patches))
+            ),
             "along the streets": _distance(far=lambda down, right: down.abs() + right.abs()),
             "columns of the matrix": _after_the_hand(_distance(lambda w, c: w[:, :, 1:, 1:].mT)),
             "column by column": _distance(places=lambda i, gh, gw: (i % gh, i // gh)),

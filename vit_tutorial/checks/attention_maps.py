@@ -316,11 +316,12 @@ def mean_distance(weights: Float[Tensor, "b h n n"], config: ViTConfig) -> Float
 
 @checks(mean_distance)
 def check_mean_distance(fn):
-    # By hand: a row of two patches, 4 pixels from centre to centre. The class token has half of each patch's attention.
+    # By hand: a row of two patches, 4 pixels from centre to centre. In the second head the class token has
+    # half of each patch's attention.
     row = ViTConfig(img_size=(3, 8), patch_size=(3, 4), num_classes=2, embed_dim=8, depth=1, num_heads=2)
     part = torch.tensor([[0.1, 0.2, 0.7], [0.5, 0.375, 0.125], [0.5, 0.125, 0.375]])
-    stay = torch.eye(3)
-    weights = torch.stack([stay, part])[None]
+    other = torch.tensor([[1.0, 0, 0], [0, 0, 1], [0, 1, 0]])
+    weights = torch.stack([other, part])[None]
     result = call(fn, weights, row)
     expect_shape(
         result,
@@ -336,19 +337,20 @@ def check_mean_distance(fn):
     )
     compare(
         result,
-        torch.tensor([[0.0, 1.0]]),
+        torch.tensor([[4.0, 1.0]]),
         {
-            "that is in patches; the patches are 4 pixels wide": torch.tensor([[0.0, 0.25]]),
+            "that is in patches; the patches are 4 pixels wide": torch.tensor([[1.0, 0.25]]),
             "the width of the patches was taken for their height: patch_size is (height, width)": torch.tensor(
-                [[0.0, 0.75]]
+                [[3.0, 0.75]]
             ),
             "what goes to the class token is missing from the sum: scale the weights that are left to sum to 1": (
-                torch.tensor([[0.0, 0.5]])
+                torch.tensor([[4.0, 0.5]])
             ),
-            "distances were squared: take the root before the mean": torch.tensor([[0.0, 4.0]]),
+            "distances were squared: take the root before the mean": torch.tensor([[16.0, 4.0]]),
+            "attention to itself was left out; it counts, with distance 0": torch.tensor([[4.0, 4.0]]),
         },
-        "a row of two patches 4 pixels apart: a head that looks at itself has distance 0, one that gives a quarter to "
-        "the other patch has distance 1",
+        "a row of two patches 4 pixels apart: a head that looks only at the other patch has distance 4, one that gives "
+        "it a quarter and itself the rest has distance 1",
     )
 
     config = ViTConfig(img_size=(6, 20), patch_size=(2, 5), num_classes=2, embed_dim=12, depth=1, num_heads=3)
