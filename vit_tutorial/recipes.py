@@ -183,7 +183,8 @@ CIFAR10_TINY_SEED = Recipe(
 )
 
 # vit-tutorial train cifar10-tiny
-# The same model with a final norm, and the same 100 passes. About 150 minutes of one CPU core; not recorded yet.
+# The same model with a final norm, and the same 100 passes. About 150 minutes of one CPU core; not recorded yet. With
+# crop=2 and no more, validation was best after 45 of the passes, 80.1 %, and fell from there on.
 CIFAR10_TINY = replace(
     CIFAR10_TINY_SEED,
     model=replace(PRESETS["cifar10_tiny"], final_norm=True),
@@ -195,7 +196,7 @@ CIFAR10_TINY = replace(
     beta2=0.98,
     clip_grad=1.0,
     ema=0.998,
-    augment=Augment(flip=True, crop=2),
+    augment=Augment(flip=True, crop=4, rand_magnitude=0.3),
 )
 
 # vit-tutorial train cifar10-small-seed

@@ -122,7 +122,8 @@ def _learning_rates(base: Recipe, rates: Collection[float]) -> dict[str, Recipe]
     return {"base": base} | {f"lr-{lr:g}": replace(base, lr=lr) for lr in rates}
 
 
-CIFAR10_SHORT = replace(RECIPES["cifar10-tiny"], epochs=5)
+# What makes the images harder only pays in longer runs.
+CIFAR10_SHORT = replace(RECIPES["cifar10-tiny"], epochs=5, augment=Augment(flip=True, crop=2))
 
 # vit-tutorial sweep mnist, ...
 # Minutes of one CPU core for a run, three seeds each: mnist 1.3, shapes 2.4, cifar10 and cifar10-lr 6.7, clinic 2.7.
@@ -154,6 +155,6 @@ SWEEPS = {
         one_head={"num_heads": 1},
         many_heads={"num_heads": 12},
     ),
-    "clinic": _clinic(replace(RECIPES["cifar10-tiny"], epochs=2)),
+    "clinic": _clinic(replace(CIFAR10_SHORT, epochs=2)),
     "cifar10-lr": Sweep(_learning_rates(CIFAR10_SHORT, (1e-3, 3e-3, 2e-2, 4e-2, 8e-2)), seeds=1),
 }
