@@ -86,10 +86,10 @@ def diagnose(model: nn.Module | None = None, *, select: Callable[[History], int]
     What it cannot see: bugs of the data and the recipe; a bug that shows in training mode only; sliced heads with an
     output projection behind them; a scale that is neither head_dim's nor one of the usual mistakes, or in an attention
     whose layers have unusual names; a head on all tokens side by side, ``head(x.flatten(1))``, or on their maximum; a
-    dead norm that is not PyTorch's LayerNorm or RMSNorm; colours last in a linear projection, or in a model that was
-    trained so; any bug that chance or training has cancelled. A test that does not apply, such as those of the class
-    token where there is none, finds nothing. A projection of overlapping patches, post-norm blocks and a mean over all
-    tokens (timm's ``pool_include_prefix``) are designs that it takes for bugs. No finding is no proof.
+    dead norm that is not PyTorch's LayerNorm or RMSNorm; any bug that chance or training has cancelled. A test that
+    does not apply, such as those of the class token where there is none, finds nothing. A projection of overlapping
+    patches, post-norm blocks, colours last in a convolution that was trained so and a mean over all tokens (timm's
+    ``pool_include_prefix``) are designs that it takes for bugs. No finding is no proof.
 
     Args:
         model: this package's ``ViT``, timm's or torchvision's ``VisionTransformer``, or one made of the same parts.
