@@ -130,6 +130,12 @@ def test_no_final_norm_in_timm_s_model():
     assert bugs(timm.models.VisionTransformer(**sizes, final_norm=False)) == ["no final norm"]
 
 
+def test_no_final_norm_in_front_of_a_head_with_a_tanh():
+    model = torchvision_model(representation_size=12)  # a tanh hides the size of what it gets
+    model.encoder.ln = nn.Identity()
+    assert bugs(model) == ["no final norm"]
+
+
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize(("scale", "word"), [(1.0, "by 1 "), (1 / 8, "by 8 "), (24**-0.5, "by √24 ")])
 def test_other_scales_are_named_by_their_number(scale, word, fused):
