@@ -1,13 +1,16 @@
 """The checks of chapter 11 accept the reference and name each mistake in a test."""
 
+import pytest
 import torch
 import torch.nn.functional as F
 from einops import rearrange
 from hints import assert_hints
 from torch import nn
 
-from vit_tutorial.checks import exercise
+from vit_tutorial.checks import CheckFailed, exercise
 from vit_tutorial.checks.clinic import (
+    CONFIG,
+    StrictClassToken,
     any_batch_size,
     chosen_without_the_test_set,
     dead_norms,
@@ -534,3 +537,33 @@ def test_chosen_without_the_test_set():
             "must disagree": lambda select: right(select) or select(_history(val, val)) == 1,
         },
     )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_tolerance_that_is_too_narrow_is_named(seed):
+    torch.manual_seed(seed)
+
+    def scale_is_right(attend):
+        q, k, v = torch.randn(3, 2, 3, 5, 8)
+        return torch.allclose(attend(q, k, v), F.scaled_dot_product_attention(q, k, v), rtol=1e-7, atol=1e-9)
+
+    with pytest.raises(CheckFailed, match="Two right ways round differently: give allclose an atol of 1e-5"):
+        exercise("scale_is_right", scale_is_right)
+    with pytest.raises(CheckFailed, match="your tolerance is too narrow for ε and rounding"):
+        exercise("ends_with_norm", _scaled_stream(torch.allclose))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_tolerances_that_the_hints_name_will_do(seed):
+    torch.manual_seed(seed)
+
+    def scale_is_right(attend):
+        q, k, v = torch.randn(3, 2, 3, 5, 8)
+        return torch.allclose(attend(q, k, v), F.scaled_dot_product_attention(q, k, v), atol=1e-5)
+
+    exercise("scale_is_right", scale_is_right)
+    exercise("ends_with_norm", _scaled_stream(lambda a, b: torch.allclose(a, b, rtol=1e-3, atol=1e-3)))
+
+
+def test_a_model_that_refuses_the_whole_batch_depends_on_its_size():
+    assert not any_batch_size(StrictClassToken(CONFIG), torch.randn(4, 3, 12, 8))

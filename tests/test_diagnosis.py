@@ -8,6 +8,7 @@ import timm
 import torch
 import torch.nn.functional as F
 import torchvision
+from einops import rearrange
 from torch import nn
 
 from vit_tutorial import PRESETS, Attention, ViT, ViTConfig, diagnose
@@ -129,6 +130,12 @@ def test_no_final_norm_in_timm_s_model():
     assert bugs(timm.models.VisionTransformer(**sizes, final_norm=False)) == ["no final norm"]
 
 
+def test_no_final_norm_in_front_of_a_head_with_a_tanh():
+    model = torchvision_model(representation_size=12)  # a tanh hides the size of what it gets
+    model.encoder.ln = nn.Identity()
+    assert bugs(model) == ["no final norm"]
+
+
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize(("scale", "word"), [(1.0, "by 1 "), (1 / 8, "by 8 "), (24**-0.5, "by √24 ")])
 def test_other_scales_are_named_by_their_number(scale, word, fused):
@@ -158,6 +165,14 @@ class StrictClassToken(ViT):
         return self.norm(self.blocks(x + self.pos_embed))
 
 
+class StrictBatch(StrictClassToken):
+    """One class token for all, and still no other batch than that of six images."""
+
+    def forward_features(self, images):
+        x = torch.cat([self.cls_token.mean(dim=0, keepdim=True).expand(6, -1, -1), self.patch_embed(images)], dim=1)
+        return self.norm(self.blocks(x + self.pos_embed))
+
+
 class PositionsByRow(ViT):
     """A table for tokens of shape (n, b, d), added to tokens of shape (b, n, d)."""
 
@@ -177,8 +192,7 @@ def test_published_forms():
 
 
 def test_a_strict_class_token_whose_rows_are_equal_is_found_by_another_batch_size():
-    model = StrictClassToken(RECTANGLE)
-    nn.init.zeros_(model.cls_token)
+    model = StrictBatch(RECTANGLE)
     (finding,) = diagnose(model)
     assert finding.bug == "batch-sized class token"
     assert "a batch of 6 images runs" in finding.evidence and "RuntimeError" in finding.evidence
@@ -219,14 +233,160 @@ def test_half_measures():
     assert finding.bug == "per-head slices" and "block 1, number 23" in finding.evidence
 
 
+class HeadOnTheSequence(ViT):
+    def __init__(self, config):
+        super().__init__(config)
+        self.head = nn.Linear(13 * 24, 5)
+
+    def forward_head(self, x):
+        return self.head(x.flatten(1))
+
+
+class HeadOnTheMaximum(ViT):
+    def forward_head(self, x):
+        return self.head(x.amax(dim=1))
+
+
+class HandmadeNorm(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.zeros(dim))
+
+    def forward(self, x):
+        x = x - x.mean(dim=-1, keepdim=True)
+        return x / (x.square().mean(dim=-1, keepdim=True) + 1e-6).sqrt() * self.weight + self.bias
+
+
 def test_what_it_cannot_see():
     """The limits that the chapter and the docstring name are real."""
     model = ViT(RECTANGLE)
     for block in model.blocks:
         block.attn = nn.Sequential(SlicedHeads(24, 3), nn.Linear(24, 24))
     assert bugs(model) == []
+    assert bugs(HeadOnTheSequence(RECTANGLE)) == bugs(HeadOnTheMaximum(RECTANGLE)) == []
+    model = PATIENTS["dead residual norm"].make(RECTANGLE)
+    for block in model.blocks:
+        block.norm1, block.norm2 = HandmadeNorm(24), HandmadeNorm(24)
+    assert bugs(model) == []
     sizes = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 3, "global_pool": "avg"}
     assert bugs(timm.models.VisionTransformer(**sizes, pool_include_prefix=True)) == ["head on all tokens"]
+
+
+def linear_head_behind_a_norm():
+    model = ViT(replace(RECTANGLE, final_norm=False))
+    model.head = nn.Sequential(nn.LayerNorm(24), nn.Linear(24, 5))
+    return model
+
+
+class LinearPatches(nn.Module):
+    """A linear layer over (ph pw c), trained in that order: no other was ever meant."""
+
+    def __init__(self):
+        super().__init__()
+        self.img_size, self.patch_size, self.in_chans, self.proj = (12, 8), (4, 2), 3, nn.Linear(24, 24)
+
+    def forward(self, images):
+        return self.proj(rearrange(images, "b c (gh ph) (gw pw) -> b (gh gw) (ph pw c)", ph=4, pw=2))
+
+
+def with_linear_patches():
+    model = ViT(RECTANGLE)
+    model.patch_embed = LinearPatches()
+    return model
+
+
+def with_a_resting_head():
+    model = ViT(RECTANGLE)
+    model.auxiliary = nn.Sequential(nn.LayerNorm(24), nn.Linear(24, 5))
+    return model
+
+
+def with_attention_that_returns_its_weights():
+    class Both(Attention):
+        def forward(self, x):
+            return super().forward(x), None
+
+    class First(nn.Module):
+        def __init__(self, block):
+            super().__init__()
+            self.norm1, self.attn, self.norm2, self.mlp = block.norm1, block.attn, block.norm2, block.mlp
+            self.attn.__class__ = Both
+
+        def forward(self, x):
+            x = x + self.attn(self.norm1(x))[0]
+            return x + self.mlp(self.norm2(x))
+
+    model = ViT(RECTANGLE)
+    model.blocks = nn.Sequential(*(First(block) for block in model.blocks))
+    return model
+
+
+HEALTHY = {
+    "a norm in the head": linear_head_behind_a_norm,
+    "a linear projection with colours last": with_linear_patches,
+    "a class token as short as the norm's ε": lambda: timm.create_model(
+        "deit3_small_patch16_224", img_size=32, depth=2
+    ),
+    "a head that rests in evaluation": with_a_resting_head,
+    "attention that returns its weights as well": with_attention_that_returns_its_weights,
+}
+
+
+@pytest.mark.parametrize("make", HEALTHY.values(), ids=HEALTHY)
+def test_healthy_models_of_other_makes_have_no_findings(make):
+    assert bugs(make()) == []
+
+
+def test_a_norm_in_front_raises_no_alarm_by_rounding():
+    sizes = {"img_size": 16, "patch_size": 8, "embed_dim": 8, "depth": 1, "num_heads": 2, "num_classes": 3}
+    for seed in range(12):
+        torch.manual_seed(seed)
+        assert bugs(timm.models.VisionTransformer(**sizes, pre_norm=True)) == []
+
+
+class AcrossTheBatch(nn.Module):
+    def __init__(self, attn):
+        super().__init__()
+        self.attn = attn
+
+    def forward(self, x, **options):
+        return self.attn(x.transpose(0, 1)).transpose(0, 1)
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1e-6])
+def test_attention_across_the_batch_behind_a_small_layer_scale(scale):
+    sizes = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 3}
+    model = timm.models.VisionTransformer(**sizes, init_values=scale)
+    for block in model.blocks:
+        block.attn = AcrossTheBatch(block.attn)
+    assert bugs(model) == ["attention across the batch"]
+
+
+def test_class_tokens_of_rows_that_start_at_zero():
+    model = PATIENTS["batch-sized class token"].make(RECTANGLE)
+    nn.init.zeros_(model.cls_token)
+    assert bugs(model) == ["batch-sized class token"]
+
+
+class SeparateLayers(nn.Module):
+    """Queries, keys and values from a layer each."""
+
+    def __init__(self, dim, head, scale):
+        super().__init__()
+        self.head, self.scale = head, scale
+        self.q, self.k, self.v, self.o = (nn.Linear(dim, dim) for _ in range(4))
+
+    def forward(self, x):
+        q, k, v = (rearrange(layer(x), "b n (h d) -> b h n d", h=self.head) for layer in (self.q, self.k, self.v))
+        return self.o(rearrange((q @ k.mT * self.scale).softmax(dim=-1) @ v, "b h n d -> b n (h d)"))
+
+
+@pytest.mark.parametrize(("width", "found"), [(8, []), (24, ["scale by √dim"])])
+def test_the_scale_where_queries_keys_and_values_have_layers_of_their_own(width, found):
+    model = ViT(RECTANGLE)
+    for block in model.blocks:
+        block.attn = SeparateLayers(24, 3, width**-0.5)
+    assert bugs(model) == found
 
 
 # Selection --------------------------------------------------------------------------------------------------------
@@ -288,6 +448,17 @@ def test_a_finding_is_frozen():
 def test_other_models_are_refused():
     with pytest.raises(ValueError, match="Sequential is no Vision Transformer"):
         diagnose(nn.Sequential(nn.Linear(2, 2)))
+    for name, message in {
+        "vit_tiny_r_s16_p8_224": "n at least 64",
+        "xcit_nano_12_p16_224": "its pos_embed is no tensor",
+        "vit_relpos_small_patch16_224": "has no attribute 'pos_embed'",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            diagnose(timm.create_model(name, img_size=64, depth=1))
+    model = ViT(RECTANGLE)
+    model.patch_embed = nn.Sequential(model.patch_embed)
+    with pytest.raises(ValueError, match="its Sequential has neither img_size nor image_size"):
+        diagnose(model)
     model = ViT(RECTANGLE)
     model.compile()
     with pytest.raises(ValueError, match="compiled"):

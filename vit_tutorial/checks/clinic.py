@@ -430,6 +430,7 @@ def ends_with_norm(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
 def check_ends_with_norm(fn):
     images = _images()
     none = PATIENTS["no final norm"]
+    narrow = " (or your tolerance is too narrow for ε and rounding: rtol=1e-3 and atol=1e-3 will do)"
     biased = none.make(CONFIG)
     nn.init.normal_(biased.head.bias, std=3)
     at_the_head = none.make(CONFIG)
@@ -437,8 +438,12 @@ def check_ends_with_norm(fn):
     tell_apart(
         fn,
         [
-            (True, (ViT(CONFIG).eval(), images), "a healthy model was said to lack its final norm"),
-            (True, (ViT(MEAN).eval(), images), "a healthy model with mean pooling was said to lack its final norm"),
+            (True, (ViT(CONFIG).eval(), images), f"a healthy model was said to lack its final norm{narrow}"),
+            (
+                True,
+                (ViT(MEAN).eval(), images),
+                f"a healthy model with mean pooling was said to lack its final norm{narrow}",
+            ),
             (
                 False,
                 (none.make(CONFIG), images),
@@ -454,7 +459,7 @@ def check_ends_with_norm(fn):
                 True,
                 (at_the_head, images),
                 "here the norm is a part of the head, and that will do. Ask what the model does, not what its parts "
-                "are called",
+                f"are called{narrow}",
             ),
             (
                 False,
@@ -547,11 +552,17 @@ def check_scale_is_right(fn):
     tell_apart(
         fn,
         [
-            (True, (attention,), "the formula of chapter 3 was said to have the wrong scale"),
+            (
+                True,
+                (attention,),
+                "the formula of chapter 3 was said to have the wrong scale. Two right ways round differently: give "
+                "allclose an atol of 1e-5",
+            ),
             (
                 True,
                 (fused_attention,),
-                "the fused kernel was said to have the wrong scale. It rounds otherwise: compare with torch.allclose",
+                "the fused kernel was said to have the wrong scale. It rounds otherwise: compare with torch.allclose "
+                "and an atol of 1e-5",
             ),
             (
                 False,
@@ -607,8 +618,8 @@ def any_batch_size(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
     """Whether an image gets the same output alone as in any row of the batch."""
     model.eval()
     with torch.no_grad():
-        together = model(images)
         try:
+            together = model(images)
             alone = torch.stack([model(image[None])[0] for image in images])
         except RuntimeError:
             return False

@@ -1,4 +1,4 @@
-"""Ten questions to ask any ViT, and two to ask of those who trained it: each names one published bug (chapter 11)."""
+"""Eleven tests for any ViT, and one for the choice of the pass: each names one published bug (chapter 11)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Finding:
     remedy: str
 
 
-# Each test takes the model laid open and returns its evidence, or "" where it sees nothing.
+# Each test takes the model laid open and returns its evidence, or "" where it sees nothing or does not apply.
 TESTS: dict[str, tuple[Callable[[Anatomy], str], str]] = {
     "softmax before cross-entropy": (
         probes.outputs_are_probabilities,
@@ -84,9 +84,12 @@ def diagnose(model: nn.Module | None = None, *, select: Callable[[History], int]
     random number generators. It is run in evaluation mode, about twenty times on four images.
 
     What it cannot see: bugs of the data and the recipe; a bug that shows in training mode only; sliced heads with an
-    output projection behind them; a scale that is neither head_dim's nor one of the usual mistakes; any bug that
-    chance or training has cancelled. A projection of overlapping patches, post-norm blocks and a mean over all tokens
-    (timm's ``pool_include_prefix``) are designs that it takes for bugs. No finding is no proof.
+    output projection behind them; a scale that is neither head_dim's nor one of the usual mistakes, or in an attention
+    whose layers have unusual names; a head on all tokens side by side, ``head(x.flatten(1))``, or on their maximum; a
+    dead norm that is not PyTorch's LayerNorm or RMSNorm; any bug that chance or training has cancelled. A test that
+    does not apply, such as those of the class token where there is none, finds nothing. A projection of overlapping
+    patches, post-norm blocks, colours last in a convolution that was trained so and a mean over all tokens (timm's
+    ``pool_include_prefix``) are designs that it takes for bugs. No finding is no proof.
 
     Args:
         model: this package's ``ViT``, timm's or torchvision's ``VisionTransformer``, or one made of the same parts.
@@ -97,7 +100,7 @@ def diagnose(model: nn.Module | None = None, *, select: Callable[[History], int]
         the findings, in the order of ``vit_tutorial.clinic.PATIENTS``; none for a healthy model.
 
     Raises:
-        ValueError: when the model is of another kind, or compiled.
+        ValueError: when the model is of another kind, made of other parts (the message says which), or compiled.
     """
     findings = []
     if model is not None:

@@ -37,7 +37,7 @@ class Anatomy:
         attentions: of those blocks that have one.
         norm: what stands after the last block.
         head: what makes the logits.
-        cls_token: None where there is none.
+        cls_token: its name and its values; None where there is none.
         pos_embed: the table's name and its values; None where there is none.
     """
 
@@ -49,7 +49,7 @@ class Anatomy:
     attentions: list[nn.Module]
     norm: nn.Module
     head: nn.Module
-    cls_token: Tensor | None
+    cls_token: tuple[str, Tensor] | None
     pos_embed: tuple[str, Tensor] | None
 
     @classmethod
@@ -67,30 +67,48 @@ class Anatomy:
             raise ValueError(
                 f"{type(model).__name__} is no Vision Transformer of vit_tutorial's, timm's or torchvision's"
             )
-        names = NAMES[kind]
         modes = {part: part.training for part in model.modules()}
         weight = next(model.parameters())
         devices = [weight.device] if weight.is_cuda else []
         with torch.random.fork_rng(devices), torch.enable_grad():
             try:
                 model.eval()
-                pos_embed = _get(model, names["pos_embed"])
-                blocks = list(model.get_submodule(names["blocks"]))
-                yield cls(
-                    model=model,
-                    images=_random_images(model, weight),
-                    patch_size=_patch_size(model),
-                    proj=model.get_submodule(names["proj"]),
-                    blocks=blocks,
-                    attentions=[getattr(block, names["attn"]) for block in blocks if hasattr(block, names["attn"])],
-                    norm=model.get_submodule(names["norm"]),
-                    head=model.get_submodule(names["head"]),
-                    cls_token=getattr(model, kind),
-                    pos_embed=None if pos_embed is None else (names["pos_embed"], pos_embed),
-                )
+                yield cls._find(model, weight, kind)
             finally:
                 for part, mode in modes.items():
                     part.training = mode
+
+    @classmethod
+    def _find(cls, model: nn.Module, weight: Tensor, kind: str) -> "Anatomy":
+        names = NAMES[kind]
+        try:
+            blocks = list(model.get_submodule(names["blocks"]))
+            body = cls(
+                model=model,
+                images=_random_images(model, weight),
+                patch_size=_patch_size(model),
+                proj=model.get_submodule(names["proj"]),
+                blocks=blocks,
+                attentions=[getattr(block, names["attn"]) for block in blocks if hasattr(block, names["attn"])],
+                norm=model.get_submodule(names["norm"]),
+                head=model.get_submodule(names["head"]),
+                cls_token=_named_tensor(model, kind),
+                pos_embed=_named_tensor(model, names["pos_embed"]),
+            )
+        except AttributeError as error:
+            raise ValueError(f"{type(model).__name__} is made of other parts than a plain ViT: {error}") from error
+        with torch.no_grad():
+            seen = body.run(body.images)
+        fewest = body.num_patches if hasattr(body.proj, "weight") else 1  # a stem has a grid of its own
+        for name in ("entering", "leaving"):
+            tokens = getattr(seen, name, None)
+            if not isinstance(tokens, Tensor) or tokens.ndim != 3 or tokens.shape[1] < fewest:
+                got = tuple(tokens.shape) if isinstance(tokens, Tensor) else type(tokens).__name__
+                raise ValueError(
+                    f"{type(model).__name__} is no plain ViT: the tokens {name} its blocks should be (b, n, d), with "
+                    f"n at least {fewest} for patches of {body.patch_size} pixels; got {got}"
+                )
+        return body
 
     @property
     def num_patches(self) -> int:
@@ -109,19 +127,21 @@ class Anatomy:
 
         Returns:
             ``entering``, the tokens before the first block; ``leaving``, after the last; ``normed``, after the norm,
-            or as they leave where it is not called; ``features``, what the head takes; ``attended``, what each
-            attention takes; and ``output``. They hang together, so that one can be differentiated by the other.
+            or as they leave where it is not called; ``features``, what the first linear layer of the head takes (a
+            norm in front of it belongs to what comes before); ``attended``, what each attention takes; and
+            ``output``. They hang together, so that one can be differentiated by the other.
         """
         if torch.is_grad_enabled() and not images.requires_grad:
             images = images.clone().requires_grad_()  # so that there is a graph in a frozen model too
         seen: dict[str, Tensor] = {}
         attended: dict[int, Tensor] = {}
+        reading = next((part for part in self.head.modules() if isinstance(part, nn.Linear)), self.head)
         hooks = [part.register_forward_hook(_changing(by)) for part, by in (change or {}).items()]
         hooks += [
             self.blocks[0].register_forward_pre_hook(lambda part, args: seen.update(entering=args[0])),
             self.blocks[-1].register_forward_hook(lambda part, args, out: seen.update(leaving=out)),
             self.norm.register_forward_hook(lambda part, args, out: seen.update(normed=out)),
-            self.head.register_forward_pre_hook(lambda part, args: seen.update(features=args[0])),
+            reading.register_forward_pre_hook(lambda part, args: seen.update(features=args[0])),
         ]
         for i, attn in enumerate(self.attentions):
             hooks.append(attn.register_forward_pre_hook(lambda part, args, i=i: attended.update({i: args[0]})))
@@ -130,7 +150,7 @@ class Anatomy:
         finally:
             for hook in hooks:
                 hook.remove()
-        seen.setdefault("normed", seen["leaving"])
+        seen.setdefault("normed", seen.get("leaving"))
         seen.setdefault("features", output)
         return SimpleNamespace(**seen, attended=attended, output=output)
 
@@ -145,9 +165,12 @@ def _changing(by: Callable[[Tensor], Tensor]) -> Callable:
     return lambda part, args, out: by(out)
 
 
-def _get(model: nn.Module, name: str) -> Tensor | None:
+def _named_tensor(model: nn.Module, name: str) -> tuple[str, Tensor] | None:
     owner, _, attribute = name.rpartition(".")
-    return getattr(model.get_submodule(owner), attribute)
+    value = getattr(model.get_submodule(owner), attribute)
+    if value is not None and not isinstance(value, Tensor):
+        raise AttributeError(f"its {name} is no tensor, but a {type(value).__name__}")
+    return None if value is None else (name, value)
 
 
 def _patch_size(model: nn.Module) -> tuple[int, int]:
@@ -157,7 +180,10 @@ def _patch_size(model: nn.Module) -> tuple[int, int]:
 def _random_images(model: nn.Module, weight: Tensor) -> Float[Tensor, "b c H W"]:
     """Images of the model's size, in a batch of 4, or of as many as it insists on."""
     sizes = getattr(model, "patch_embed", model)
-    height, width = to_pair("img_size", getattr(sizes, "img_size", None) or sizes.image_size)
+    img_size = getattr(sizes, "img_size", None) or getattr(sizes, "image_size", None)
+    if img_size is None:
+        raise AttributeError(f"its {type(sizes).__name__} has neither img_size nor image_size")
+    height, width = to_pair("img_size", img_size)
     projections = (part for part in model.modules() if isinstance(part, nn.Conv2d))
     channels = next((part.in_channels for part in projections), getattr(sizes, "in_chans", 3))
     rows = sorted({p.shape[0] for p in model.parameters() if p.ndim == 3 and p.shape[0] > 1} - {4})

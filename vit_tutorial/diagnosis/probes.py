@@ -29,23 +29,36 @@ def outputs_are_probabilities(body: Anatomy) -> str:
 
 
 def rows_depend_on_each_other(body: Anatomy) -> str:
-    """An image has nothing to do with its neighbours in the batch, so their pixels must not move its tokens."""
+    """An image has nothing to do with its neighbours in the batch: the gradient for their pixels is exactly 0.
+
+    To exchange them and compare would miss a branch that layer scale makes small at the start.
+    """
     if len(body.images) < 2:
         return ""
-    others = torch.cat([body.images[:1], random_like(body.images[1:], seed=1)])
-    with torch.no_grad():
-        moved = _far(body.run(others).leaving[0], body.run(body.images).leaving[0])
-    if moved < SAME:
+    images = body.images.clone().requires_grad_()
+    tokens = body.run(images).leaving[0]
+    (gradient,) = torch.autograd.grad((tokens * random_like(tokens)).sum(), images)
+    heard = gradient.flatten(1).norm(dim=1)
+    strangers = int((heard[1:] > 0).sum())
+    if not strangers:
         return ""
-    return f"with other images in the rest of the batch, the tokens of image 0 move by {moved:.1%} of their length"
+    share = (heard[1:].max() / heard.max()).item()
+    return (
+        f"the tokens of image 0 depend on the pixels of {strangers} other images in the batch, with a gradient of up "
+        f"to {share:.1g} of the largest"
+    )
 
 
 def norms_without_gradient(body: Anatomy) -> str:
-    """A parameter that the output does not depend on is not in its graph: there is no gradient, not even zero."""
+    """A parameter that the output does not depend on is not in its graph: there is no gradient, not even zero.
+
+    Asked of the blocks and the final norm; an auxiliary head may well rest while the model is evaluated.
+    """
+    inside = {part for whole in (*body.blocks, body.norm) for part in whole.modules()}
     norms = {
         f"{name}.{key}": value.detach().clone().requires_grad_()
         for name, part in body.model.named_modules()
-        if isinstance(part, nn.LayerNorm | nn.RMSNorm)
+        if isinstance(part, nn.LayerNorm | nn.RMSNorm) and part in inside
         for key, value in part.named_parameters()
     }
     if not norms:
@@ -101,11 +114,16 @@ def patches_are_scrambled(body: Anatomy) -> str:
 
 def stream_reaches_the_head(body: Anatomy) -> str:
     """A LayerNorm divides by the size of what it gets: make the last block's output 10 times as large, and behind a
-    norm nothing changes."""
+    norm nothing changes.
+
+    Random tokens of size 1 stand in for the block's own, which may be so short at the start that the norm's ε counts.
+    """
+    last, lengths = body.blocks[-1], []
     with torch.no_grad():
-        plain = body.run(body.images).features
-        large = body.run(body.images, change={body.blocks[-1]: lambda out: 10 * out}).features
-    growth = (large.norm() / plain.norm()).item()
+        for size in (1, 10):
+            run = body.run(body.images, change={last: lambda out, size=size: size * random_like(out)})
+            lengths.append(run.features.norm())
+    growth = (lengths[1] / lengths[0]).item()
     if growth < 5:
         return ""
     return f"10 times as large tokens from the last block make what the head takes {growth:.1f} times as large"
@@ -114,7 +132,8 @@ def stream_reaches_the_head(body: Anatomy) -> str:
 def _attend(attn: nn.Module, x: Tensor) -> Tensor:
     if isinstance(attn, nn.MultiheadAttention):
         return attn(x, x, x, need_weights=False)[0]
-    return attn(x)
+    out = attn(x)
+    return out[0] if isinstance(out, tuple) else out  # some return their weights as well
 
 
 def heads_see_a_slice(body: Anatomy) -> str:
@@ -132,17 +151,36 @@ def heads_see_a_slice(body: Anatomy) -> str:
     return ""
 
 
+# The usual names, where queries, keys and values have a layer each.
+SEPARATE = (("q", "k", "v"), ("query", "key", "value"), ("q_proj", "k_proj", "v_proj"), ("to_q", "to_k", "to_v"))
+
+
+def _first(attn: nn.Module, names: tuple[str, ...], kind: type) -> object:
+    return next((part for name in names if isinstance(part := getattr(attn, name, None), kind)), None)
+
+
+def _num_heads(attn: nn.Module) -> int | None:
+    return _first(attn, ("num_heads", "heads", "n_heads", "head"), int)
+
+
 def _recompute(attn: nn.Module, x: Tensor, scale: float | None = None) -> Tensor | None:
     """What attention must return, from its weights; None where they are not laid out as one knows them."""
+    three = next((names for names in SEPARATE if all(_first(attn, (name,), nn.Linear) for name in names)), ())
+    proj = _first(attn, ("proj", "out_proj", "out", "to_out", "o"), nn.Module)
     if isinstance(attn, nn.MultiheadAttention) and attn.in_proj_weight is not None:
-        qkv, finish = F.linear(x, attn.in_proj_weight, attn.in_proj_bias), attn.out_proj
-    elif all(hasattr(attn, name) for name in ("qkv", "proj", "num_heads")):
-        qkv, finish = attn.qkv(x), lambda out: attn.proj(getattr(attn, "norm", nn.Identity())(out))
+        qkv = F.linear(x, attn.in_proj_weight, attn.in_proj_bias)
+    elif three:
+        qkv = torch.cat([getattr(attn, name)(x) for name in three], dim=-1)
+    elif hasattr(attn, "qkv"):
+        qkv = attn.qkv(x)
     else:
         return None
-    q, k, v = rearrange(qkv, "b n (three h hd) -> three b h n hd", three=3, h=attn.num_heads)
+    if proj is None or not _num_heads(attn) or qkv.shape[-1] != 3 * x.shape[-1]:  # heads may share keys and values
+        return None
+    q, k, v = rearrange(qkv, "b n (three h hd) -> three b h n hd", three=3, h=_num_heads(attn))
     q, k = getattr(attn, "q_norm", nn.Identity())(q), getattr(attn, "k_norm", nn.Identity())(k)
-    return finish(rearrange(F.scaled_dot_product_attention(q, k, v, scale=scale), "b h n hd -> b n (h hd)"))
+    out = rearrange(F.scaled_dot_product_attention(q, k, v, scale=scale), "b h n hd -> b n (h hd)")
+    return proj(getattr(attn, "norm", nn.Identity())(out))
 
 
 def scores_are_scaled_otherwise(body: Anatomy) -> str:
@@ -154,7 +192,7 @@ def scores_are_scaled_otherwise(body: Anatomy) -> str:
             right, out = _recompute(attn, x), _attend(attn, x)
             if right is None or (error := _far(right, out)) < SAME:
                 continue
-            width = dim // attn.num_heads
+            width = dim // _num_heads(attn)
             mistakes = {f"√{dim}": dim**-0.5, "1": 1.0, f"{width}": 1 / width, f"1/√{width}": width**0.5}
             for name, scale in mistakes.items():
                 if _far(_recompute(attn, x, scale), out) < 0.01 * error:
@@ -170,8 +208,8 @@ def weights_are_read_in_another_order(body: Anatomy) -> str:
     weight = getattr(body.proj, "weight", None)
     patch, (ph, pw) = body.num_patches // 2, body.patch_size
     columns = body.images.shape[2] // ph, body.images.shape[3] // pw
-    if weight is None or weight[0].numel() != body.images.shape[1] * ph * pw:
-        return ""
+    if weight is None or weight.ndim != 4 or weight[0].numel() != body.images.shape[1] * ph * pw:
+        return ""  # only a convolution's weights have an order of their own; a linear layer's are what they are read as
     row, col = divmod(patch, columns[1])
     seen = _pixels_of(body, patch)[:, row * ph : (row + 1) * ph, col * pw : (col + 1) * pw]
     expected = random_like(weight.flatten(1)[:, 0]) @ weight.flatten(1).detach()
@@ -185,11 +223,15 @@ def weights_are_read_in_another_order(body: Anatomy) -> str:
 
 
 def rows_have_tokens_of_their_own(body: Anatomy) -> str:
-    """The same image must give the same tokens in every row of the batch, and in a batch of any size."""
+    """The same image must give the same tokens in every row of the batch, and in a batch of any size.
+
+    Random numbers stand in for class token and positions, since rows that start at zero are equal at first.
+    """
     b = len(body.images)
     same = body.images[:1].expand_as(body.images)
+    drawn = {name: random_like(value) for name, value in filter(None, (body.cls_token, body.pos_embed))}
     with torch.no_grad():
-        tokens = body.run(same).entering
+        tokens = body.run(same, swapped=drawn).entering
         apart = max(_far(row, tokens[0]) for row in tokens)
         if apart > SAME:
             return f"the same image in {b} rows of a batch gives tokens that differ by {apart:.2%} of their length"
@@ -210,7 +252,8 @@ def class_position_is_unused(body: Anatomy) -> str:
     tokens = body.run(body.images, swapped={name: table}).entering
     if table.shape[-2] != tokens.shape[1]:  # a table without such a row is a choice
         return ""
-    (gradient,) = torch.autograd.grad(tokens.sum(), table)
+    # A plain sum would not do: behind a LayerNorm it is constant, and its gradient 0 up to rounding.
+    (gradient,) = torch.autograd.grad((tokens * random_like(tokens)).sum(), table)
     used = gradient.abs().sum(dim=-1).flatten() > 0
     if used[0] or not used.any():
         return ""
