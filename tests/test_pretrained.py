@@ -25,7 +25,9 @@ from vit_tutorial import PRESETS, ViT, ViTConfig, pretrained, resample_pos_embed
 from vit_tutorial.pretrained import (
     adapt,
     convert,
+    from_huggingface,
     from_state_dict,
+    from_torchvision,
     load_pretrained,
     load_weights,
     published,
@@ -175,6 +177,35 @@ def test_base_size(library):
     ours = from_state_dict(theirs.state_dict())
     assert replace(ours.config, mlp_ratio=4.0) == PRESETS["vit_b_16"]
     assert_same_logits(ours, theirs)
+
+
+def test_whole_models_need_no_number_of_heads_and_bring_their_epsilon():
+    theirs = torchvision_model(norm_layer=partial(nn.LayerNorm, eps=0.1))
+    ours = from_torchvision(theirs)
+    assert_same_logits(ours, theirs)
+    assert (ours.config.num_heads, ours.norm.eps, ours.training) == (3, 0.1, False)
+    for img_size in (30, (18, 30)):
+        theirs = hugging_face_model({**TINY, "img_size": img_size})
+        assert theirs.config.layer_norm_eps == 1e-12
+        with torch.no_grad():  # tokens so small that the epsilon decides
+            theirs.vit.embeddings.patch_embeddings.projection.weight.mul_(1e-4)
+            for name in ("position_embeddings", "cls_token"):
+                getattr(theirs.vit.embeddings, name).mul_(1e-4)
+            theirs.vit.embeddings.patch_embeddings.projection.bias.mul_(1e-4)
+        assert_same_logits(from_huggingface(theirs), theirs, 1e-4)
+        other = from_state_dict(theirs.state_dict(), num_heads=3, img_size=img_size)
+        images = torch.randn(2, 3, *other.config.img_size)
+        with torch.no_grad():
+            assert not torch.allclose(other(images), theirs(images).logits, atol=1e-3)  # the wrong answer
+
+
+def test_other_models_are_refused(no_shape_checks):
+    with pytest.raises(ValueError, match="takes torchvision's VisionTransformer, got Linear"):
+        from_torchvision(nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="takes a ViTForImageClassification, got VisionTransformer"):
+        from_huggingface(torchvision_model())
+    with pytest.raises(ValueError, match="hidden_act must be 'gelu', got 'relu'"):
+        from_huggingface(hugging_face_model(hidden_act="relu"))
 
 
 def test_published_sizes_have_their_numbers_of_heads():

@@ -19,13 +19,16 @@ from vit_tutorial.data.downloads import patience
 from vit_tutorial.model import ViT
 from vit_tutorial.positions import resample_pos_embed
 from vit_tutorial.pretrained.convert import convert, from_state_dict, load_weights, read_config
+from vit_tutorial.pretrained.models import from_huggingface, from_torchvision
 
 __all__ = [
     "NAMES",
     "Published",
     "adapt",
     "convert",
+    "from_huggingface",
     "from_state_dict",
+    "from_torchvision",
     "load_pretrained",
     "load_weights",
     "published",
