@@ -27,7 +27,7 @@ def record_attention(model: nn.Module) -> Iterator[list[Float[Tensor, "b h n n"]
             it is an attention known here.
         RuntimeError: when the context ends and no forward pass went through the model.
     """
-    if any(hasattr(part, "_orig_mod") or getattr(part, "_compiled_call_impl", None) for part in model.modules()):
+    if is_compiled(model):
         raise ValueError("a compiled model runs no hooks: record the attention of the model that was compiled")
     known = [(part, weights) for part in model.modules() if (weights := _weights_of(part))]
     if not known:
@@ -50,6 +50,11 @@ def record_attention(model: nn.Module) -> Iterator[list[Float[Tensor, "b h n n"]
             hook.remove()
     if not maps:
         raise RuntimeError("nothing was recorded: call the model within the context")
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Whether ``torch.compile`` has wrapped the model or a part of it, so that hooks added now may never run."""
+    return any(hasattr(part, "_orig_mod") or getattr(part, "_compiled_call_impl", None) for part in model.modules())
 
 
 def _weights_of(module: nn.Module) -> Callable[[Tensor], Tensor] | None:

@@ -94,10 +94,10 @@ def _make_shuffled(make: Maker, patch_size: tuple[int, int], recipe: Recipe) -> 
 
 
 def _sweep(base: Recipe, **sizes: dict) -> Sweep:
-    makers: dict[str, Maker] = {"post-norm": post_norm} | dict.fromkeys(with_resnet(base), resnet_like)
-    recipes, shuffling = shuffled(base)
-    makers |= shuffling
-    recipes = one_change(base, **sizes) | with_resnet(base) | recipes
+    resnets = with_resnet(base)
+    shuffles, shuffle_makers = shuffled(base)
+    makers: dict[str, Maker] = {"post-norm": post_norm} | dict.fromkeys(resnets, resnet_like) | shuffle_makers
+    recipes = one_change(base, **sizes) | resnets | shuffles
     # What the base does already is no change.
     kept = {name: recipe for name, recipe in recipes.items() if name == "base" or name in makers or recipe != base}
     return Sweep(kept, makers=makers)

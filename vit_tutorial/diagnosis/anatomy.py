@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from vit_tutorial.config import to_pair
+from vit_tutorial.explain import is_compiled
 
 # Names of the parts in this package's models and timm's, and in torchvision's.
 NAMES = {
@@ -60,7 +61,7 @@ class Anatomy:
         Raises:
             ValueError: when the model is not made of the parts that are known here, or compiled.
         """
-        if any(hasattr(part, "_orig_mod") or getattr(part, "_compiled_call_impl", None) for part in model.modules()):
+        if is_compiled(model):
             raise ValueError("a compiled model runs no hooks: diagnose the model that was compiled")
         kind = next((kind for kind in NAMES if hasattr(model, kind)), "")
         if not kind or not hasattr(model, NAMES[kind]["blocks"].split(".")[0]):
