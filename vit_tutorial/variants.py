@@ -70,16 +70,21 @@ def one_change(base: Recipe, **sizes: dict) -> dict[str, Recipe]:
     }
 
 
-def with_resnet(base: Recipe) -> dict[str, Recipe]:
-    """A ResNet in the ViT's place, with its own optimizer and rate, on all images and on shares of them."""
+def with_resnet(base: Recipe, epochs: int) -> dict[str, Recipe]:
+    """A ResNet in the ViT's place, with its own optimizer and rate, on all images and on shares of them.
+
+    Args:
+        epochs: passes of a ResNet that is to train for as long as the base does.
+    """
     resnet = replace(base, optimizer="adamw", lr=4e-3, ema=0.0)
-    return {"resnet": resnet} | {f"resnet-share-{percent}": replace(resnet, share=percent / 100) for percent in SHARES}
+    shares = {f"resnet-share-{percent}": replace(resnet, share=percent / 100) for percent in SHARES}
+    return {"resnet": resnet, "resnet-equal-time": replace(resnet, epochs=epochs)} | shares
 
 
 def shuffled(base: Recipe) -> tuple[dict[str, Recipe], dict[str, Maker]]:
     """Both models on images whose patches or pixels stand in another order, without augmentation."""
     recipes, makers = {}, {}
-    for prefix, recipe, make in (("", base, make_model), ("resnet-", with_resnet(base)["resnet"], resnet_like)):
+    for prefix, recipe, make in (("", base, make_model), ("resnet-", with_resnet(base, base.epochs)["resnet"], resnet_like)):
         recipe = replace(recipe, augment=Augment())
         if prefix:
             recipes["resnet-no-augment"], makers["resnet-no-augment"] = recipe, make
@@ -93,8 +98,8 @@ def _make_shuffled(make: Maker, patch_size: tuple[int, int], recipe: Recipe) -> 
     return Shuffled(make(recipe), recipe.model.img_size, patch_size)
 
 
-def _sweep(base: Recipe, **sizes: dict) -> Sweep:
-    resnets = with_resnet(base)
+def _sweep(base: Recipe, resnet_epochs: int, **sizes: dict) -> Sweep:
+    resnets = with_resnet(base, resnet_epochs)
     shuffles, shuffle_makers = shuffled(base)
     makers: dict[str, Maker] = {"post-norm": post_norm} | dict.fromkeys(resnets, resnet_like) | shuffle_makers
     recipes = one_change(base, **sizes) | resnets | shuffles
@@ -130,6 +135,7 @@ CIFAR10_SHORT = replace(RECIPES["cifar10-tiny"], epochs=5, augment=Augment(flip=
 SWEEPS = {
     "mnist": _sweep(
         replace(RECIPES["mnist"], epochs=2),
+        resnet_epochs=1,  # by the seconds of a step on one CPU core
         patch_14={"patch_size": 14},
         patch_4={"patch_size": 4},
         wide={"depth": 1, "embed_dim": 192},  # depth × width² and with it the parameters stay as they are
@@ -139,6 +145,7 @@ SWEEPS = {
     ),
     "shapes": _sweep(
         replace(RECIPES["shapes"], epochs=5),
+        resnet_epochs=10,
         patch_16={"patch_size": 16},
         patch_8={"patch_size": 8},
         wide={"depth": 1, "embed_dim": 128},
@@ -148,6 +155,7 @@ SWEEPS = {
     ),
     "cifar10": _sweep(
         CIFAR10_SHORT,
+        resnet_epochs=10,
         patch_16={"patch_size": 16},
         patch_8={"patch_size": 8},
         wide={"depth": 1, "embed_dim": 96},
