@@ -127,6 +127,7 @@ def test_equal_width():
             "not the one above": lambda d, bd, dim, h: h * math.ceil(exact(d, bd, dim) / h),
             "at least one number": lambda d, bd, dim, h: h * round(exact(d, bd, dim) / h),
             "expected a number": lambda d, bd, dim, h: [96],
+            "has to be an int": lambda d, bd, dim, h: float(equal_width(d, bd, dim, h)),
         },
     )
 
@@ -196,6 +197,7 @@ def test_crossing():
             ),
             "but the curves meet": lambda s, a, b: math.nan,
             "one number": lambda s, a, b: s,
+            "equal everywhere": lambda s, a, b: math.nan if torch.equal(a, b) else crossing(s, a, b),
         },
     )
 
@@ -239,6 +241,7 @@ def test_shift():
             "keep their size": lambda i, dx, dy: shift(i, dx, dy)[:, :, 1:],
             "pushed out, so the images are black": _slices,
             "dx columns further left": lambda i, dx, dy: shift(i, dx, dy) * 2,
+            "keep the type": lambda i, dx, dy: shift(i.float(), dx, dy),
         },
     )
 
@@ -252,7 +255,7 @@ def test_shift_keeps_bytes_and_what_can_be_undone():
 
 
 def _lstsq(columns, t):
-    return torch.linalg.lstsq(torch.stack(columns, dim=1), t[:, None]).solution[:, 0].tolist()
+    return torch.linalg.lstsq(torch.stack(columns, dim=1).double(), t[:, None]).solution[:, 0].tolist()
 
 
 def _line(n, t):
@@ -287,7 +290,7 @@ def test_fit_cost():
             "factor and exponent": power,
             "exponent and factor": lambda n, t: power(n, t)[::-1],
             "two of the points decide": lambda n, t: _lstsq([n[[0, -1]], n[[0, -1]] ** 2], t[[0, -1]]),
-            "without the other": lambda n, t: (float(n @ t / (n @ n)), float(n**2 @ t / (n**4).sum())),
+            "without the other": lambda n, t: (float((n * t).sum() / (n @ n)), float((n**2 * t).sum() / (n**4).sum())),
             "b is negative": _right_where_positive(lambda n, t, found: tuple(found)),
             "a is negative": _right_where_positive(
                 lambda n, t, found: fit_cost(n, t) if found[1] < 0 else tuple(found)
@@ -297,6 +300,7 @@ def test_fit_cost():
                 lambda n, t, found: fit_cost(n, t) if found[1] < 0 else (0.0, found[1])
             ),
             "b was made positive": _right_where_positive(lambda n, t, found: tuple(map(abs, found))),
+            "the same dtype": lambda n, t: torch.linalg.lstsq(torch.stack([n, n**2], dim=1), t[:, None]),
             "expected 2 numbers": lambda n, t: fit_cost(n, t)[0],
             "wanted [": lambda n, t: (2 * fit_cost(n, t)[0], fit_cost(n, t)[1]),
         },

@@ -84,7 +84,10 @@ def with_resnet(base: Recipe, epochs: int) -> dict[str, Recipe]:
 def shuffled(base: Recipe) -> tuple[dict[str, Recipe], dict[str, Maker]]:
     """Both models on images whose patches or pixels stand in another order, without augmentation."""
     recipes, makers = {}, {}
-    for prefix, recipe, make in (("", base, make_model), ("resnet-", with_resnet(base, base.epochs)["resnet"], resnet_like)):
+    for prefix, recipe, make in (
+        ("", base, make_model),
+        ("resnet-", with_resnet(base, base.epochs)["resnet"], resnet_like),
+    ):
         recipe = replace(recipe, augment=Augment())
         if prefix:
             recipes["resnet-no-augment"], makers["resnet-no-augment"] = recipe, make

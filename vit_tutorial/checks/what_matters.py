@@ -3,7 +3,7 @@
 import math
 
 import torch
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float, Real, Shaped
 from torch import Tensor
 
 from vit_tutorial.checks.engine import call, checks, compare, expect, expect_shape, rule_out
@@ -117,6 +117,7 @@ def check_equal_width(fn):
         result = call(fn, depth, base_depth, base_dim, heads)
         is_number = isinstance(result, int | float | Tensor) and not isinstance(result, bool)
         expect(is_number, f"expected a number, got {type(result).__name__}")
+        whole = isinstance(result, int)
         asked = f"for depth {depth} instead of {base_depth} at width {base_dim}, {heads} heads"
         result, ratio = float(result), base_depth / depth
         expect(result > 0, f"{asked}: got {result:g}. A token has at least one number for each head")
@@ -143,6 +144,7 @@ def check_equal_width(fn):
             f"{asked}: got {result:g}, wanted {wanted}: the multiple of {heads} that is *nearest* to {exact:.2f}, not "
             f"the one {'below' if result < wanted else 'above'}",
         )
+        expect(whole, f"{asked}: {result:g} is right, but a width has to be an int, as round(…) without digits gives")
 
 
 def crossing(shares: Float[Tensor, " k"], a: Float[Tensor, " k"], b: Float[Tensor, " k"]) -> float:
@@ -218,6 +220,10 @@ def check_crossing(fn):
         bool((ask(shares, touching.flip(0)[[0, 1, 3, 4, 2]], torch.zeros(5).double()) - 1).abs() < 1e-6),
         "the curves meet exactly at the last share, 1.0; the last point counts as well",
     )
+    expect(
+        bool((ask(shares, a, a) - 0.01).abs() < 1e-6),
+        "two curves that are equal everywhere meet at the first share already",
+    )
 
 
 def shift(images: Shaped[Tensor, "b c H W"], dx: int, dy: int) -> Shaped[Tensor, "b c H W"]:
@@ -276,9 +282,11 @@ def check_shift(fn):
             {where + hint: wrong for hint, wrong in mistakes.items() if not torch.equal(wrong, right)},
             where + "each pixel must come from dx columns further left and dy rows further up, or be 0",
         )
+    moved = call(fn, torch.full((1, 1, 3, 3), 200, dtype=torch.uint8), 1, 0)
+    expect(moved.dtype == torch.uint8, f"images of bytes came back as {moved.dtype}: keep the type they have")
 
 
-def fit_cost(tokens: Float[Tensor, " k"], seconds: Float[Tensor, " k"]) -> tuple[float, float]:
+def fit_cost(tokens: Real[Tensor, " k"], seconds: Float[Tensor, " k"]) -> tuple[float, float]:
     """The ``a, b`` at least 0 for which ``a n + b n²`` is closest to the seconds, by least squares."""
     n, t = tokens.double(), seconds.double()
     columns = torch.stack([n, n**2], dim=1)
@@ -295,8 +303,8 @@ def check_fit_cost(fn):
     from scipy import optimize
 
     def ask(tokens: Tensor, seconds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The answer, the truth, and what plain least squares gives."""
-        result = _numbers(call(fn, tokens.clone(), seconds.clone()), 2, "a and b")
+        """The answer for whole tokens, the truth, and what plain least squares gives."""
+        result = _numbers(call(fn, tokens.long(), seconds.clone()), 2, "a and b")
         columns = torch.stack([tokens, tokens**2], dim=1)
         truth = torch.from_numpy(optimize.nnls(columns.numpy(), seconds.numpy())[0])
         return result, truth, torch.linalg.lstsq(columns, seconds[:, None]).solution[:, 0]
