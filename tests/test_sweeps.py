@@ -16,7 +16,9 @@ from vit_tutorial.training import make_optimizer
 from vit_tutorial.variants import SWEEPS, Sweep
 
 BASE = replace(RECIPES["digits"], epochs=2, model=replace(RECIPES["digits"].model, embed_dim=12, depth=1))
-SMALL = Sweep({"base": BASE, "no-warmup": replace(BASE, warmup=0.0), "post-norm": BASE}, 2, {"post-norm": post_norm})
+SMALL = Sweep(
+    {"base": BASE, "no-warmup": replace(BASE, warmup=0.0), "post-norm": BASE}, seeds=2, makers={"post-norm": post_norm}
+)
 
 
 def flat(recipe) -> dict:
@@ -147,6 +149,31 @@ def test_a_sweep_has_a_row_for_each_run_and_goes_on_where_it_stopped(tmp_path, m
     by_run = {(row["variant"], row["seed"]): row["train_losses"] for row in rows}
     assert len({tuple(losses) for losses in by_run.values()}) == 6  # each run is another one
     assert all(len(losses) == 2 for losses in by_run.values())
+
+
+def test_the_base_may_have_more_seeds_than_the_rest():
+    more = replace(SMALL, base_seeds=4)
+    assert more.runs() == [
+        *(("base", 0), ("no-warmup", 0), ("post-norm", 0)),
+        *(("base", 1), ("no-warmup", 1), ("post-norm", 1), ("base", 2), ("base", 3)),
+    ]
+    assert SMALL.runs() == [run for run in more.runs() if run[1] < 2]
+
+
+def test_only_some_recipes_or_seeds_are_run(tmp_path, monkeypatch):
+    made = []
+
+    def fake(name, recipe, folder, **options):
+        made.append(recipe.seed)
+        folder.mkdir(parents=True)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweeps, "run_recipe", fake)
+    more = replace(SMALL, base_seeds=4)
+    for asked, first in (({"seeds": [3]}, 3), ({"only": ["no-warmup"], "seeds": [7, 1]}, 7), ({}, 0)):
+        with pytest.raises(KeyboardInterrupt):
+            run_sweep("small", more, tmp_path, progress=False, **asked)
+        assert made.pop() == first
 
 
 def test_a_row_says_what_was_run(tmp_path):

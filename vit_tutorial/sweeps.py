@@ -31,7 +31,7 @@ def run_sweep(
 
     Args:
         only: which of the sweep's recipes; all when empty.
-        seeds: which random seeds; all of the sweep's when empty.
+        seeds: which random seeds, for each of these recipes; all of the sweep's when empty.
 
     Returns:
         all rows there are then.
@@ -41,7 +41,8 @@ def run_sweep(
     """
     for recipe in only:
         check_option(f"recipe of the sweep {name!r}", recipe, sweep.recipes)
-    wanted = [(variant, seed) for seed in seeds or range(sweep.seeds) for variant in only or sweep.recipes]
+    runs = [(variant, seed) for seed in seeds for variant in sweep.recipes] if seeds else sweep.runs()
+    wanted = [(variant, seed) for variant, seed in runs if not only or variant in only]
     there = {(row["variant"], row["seed"]) for row in read_rows(folder / f"{name}.jsonl", sweep)}
     missing = [run for run in wanted if run not in there]
     with tqdm(total=len(wanted), initial=len(wanted) - len(missing), unit=" runs", disable=not progress) as bar:

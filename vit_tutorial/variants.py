@@ -22,12 +22,20 @@ class Sweep:
     Args:
         recipes: by what they change; the first is the base.
         seeds: random seeds that each runs with, from 0.
+        base_seeds: those of the base, where it has more: every effect is a difference from it.
         makers: how to make the model, for recipes whose model is not the recipe's own.
     """
 
     recipes: dict[str, Recipe]
     seeds: int = 3
+    base_seeds: int = 0
     makers: dict[str, Maker] = field(default_factory=dict)
+
+    def runs(self) -> list[tuple[str, int]]:
+        """Recipe and seed of every run, all of a seed before the next."""
+        base, *others = self.recipes
+        most = max(self.seeds, self.base_seeds)
+        return [(name, seed) for seed in range(most) for name in (base, *(others if seed < self.seeds else ()))]
 
 
 SHARES = (30, 10, 3, 1)  # of the training images, per cent
@@ -108,7 +116,7 @@ def _sweep(base: Recipe, resnet_epochs: int, **sizes: dict) -> Sweep:
     recipes = one_change(base, **sizes) | resnets | shuffles
     # What the base does already is no change.
     kept = {name: recipe for name, recipe in recipes.items() if name == "base" or name in makers or recipe != base}
-    return Sweep(kept, makers=makers)
+    return Sweep(kept, base_seeds=6, makers=makers)
 
 
 def _clinic(base: Recipe) -> Sweep:
@@ -118,7 +126,7 @@ def _clinic(base: Recipe) -> Sweep:
         sick = [name for name, patient in PATIENTS.items() if patient.select is last_pass]
         for name in ["healthy", *(sick if recipe is base else ["attention across the batch"])]:
             recipes[name + variant], makers[name + variant] = recipe, partial(_make_patient, name)
-    return Sweep(recipes, makers=makers)
+    return Sweep(recipes, base_seeds=6, makers=makers)
 
 
 def _make_patient(name: str, recipe: Recipe) -> nn.Module:
@@ -134,7 +142,7 @@ def _learning_rates(base: Recipe, rates: Collection[float]) -> dict[str, Recipe]
 CIFAR10_SHORT = replace(RECIPES["cifar10-tiny"], epochs=5, augment=Augment(flip=True, crop=2))
 
 # vit-tutorial sweep mnist, ...
-# Minutes of one CPU core for a run, three seeds each: mnist 1.3, shapes 2.4, cifar10 and cifar10-lr 6.7, clinic 2.7.
+# Minutes of one CPU core for a run: mnist 1.3, shapes 2.4, cifar10 and cifar10-lr 6.7, clinic 2.7.
 SWEEPS = {
     "mnist": _sweep(
         replace(RECIPES["mnist"], epochs=2),
