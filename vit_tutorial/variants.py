@@ -62,6 +62,7 @@ def one_change(base: Recipe, **sizes: dict) -> dict[str, Recipe]:
         "softmax-head": replace(base, softmax_head=True),
         "raw-pixels": replace(base, mean=0.0, std=1.0),
         "adamw": replace(base, optimizer="adamw"),
+        "adamw-quarter-lr": replace(base, optimizer="adamw", lr=base.lr / 4),  # it wants a lower one than Muon
         "constant-lr": replace(base, schedule="constant"),
         "no-warmup": replace(base, warmup=0.0),
         "no-clipping": replace(base, clip_grad=0.0),
