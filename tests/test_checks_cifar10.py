@@ -210,6 +210,7 @@ def test_most_confused_pairs():
             "one half of the matrix": lambda confusion, count: triples(off(confusion).triu(), count),
             "added up": lambda confusion, count: triples((off(confusion) + off(confusion).T).triu(), count),
             "worst mistake of each row": of_each_row,
+            "come from //": lambda confusion, count: [(row + 0.25, col, n) for row, col, n in pairs(confusion, count)],
             "wanted [": lambda confusion, count: [(0, 1, 7)] * count,
         },
     )
@@ -302,6 +303,7 @@ def test_expected_calibration_error():
             "equally many": _calibration(bins=_equal_counts),
             "lowest confidence to the highest": _calibration(bins=_stretched),
             "differs from": lambda p, labels, k: right(p, labels, k) ** 3,
+            "not the number of classes": lambda p, labels, k: right(p, labels, p.shape[1]),
         },
     )
 
@@ -314,13 +316,16 @@ def test_calibration_of_a_case_computed_by_hand():
 
 
 def test_training_flops():
+    def patch_numbers(config):
+        return config.in_chans * config.patch_size[0] * config.patch_size[1]
+
     def flops(
         factor=6, blocks=None, attend=2, qkv=3, project=1, mlp=2, patches=None, heads=1, channels=None, **changes
     ):
         def fn(config):
             n, d, depth = config.num_tokens, config.embed_dim, config.depth if blocks is None else blocks
             channels_ = config.in_chans if channels is None else channels
-            pixels = channels_ * config.patch_size[0] * config.patch_size[1]
+            pixels = channels_ * patch_numbers(config) // config.in_chans
             hidden = int(d * changes.get("ratio", config.mlp_ratio))
             m = changes.get("compared", n)
             block = qkv * n * d * d + attend * m * m * d + project * n * d * d + mlp * n * d * hidden
@@ -338,6 +343,9 @@ def test_training_flops():
             "forward pass alone": flops(2),
             "a product and a sum": flops(3),
             "twice the forward pass": flops(4),
+            "the gradient of the images": lambda config: (
+                training_flops(config) - 2 * config.num_patches * config.embed_dim * patch_numbers(config)
+            ),
             "queries by keys and weights by values": flops(attend=0),
             "one of attention's": flops(attend=1),
             "at full width": flops(attend=8),

@@ -211,7 +211,12 @@ def check_most_confused_pairs(fn):
         all(isinstance(entry, list | tuple) and len(entry) == 3 for entry in result),
         "each entry must be a triple: true class, predicted class, times",
     )
-    found = torch.tensor([[int(number) for number in entry] for entry in result])
+    found = torch.tensor([[float(number) for number in entry] for entry in result])
+    expect(
+        bool((found == found.floor()).all()),
+        f"classes are whole numbers: rows come from // and columns from %, got {found.tolist()}",
+    )
+    found = found.long()
     truth = torch.tensor([[3, 1, 14], [2, 1, 12], [1, 0, 9], [3, 2, 8]])
     compare(
         found,
@@ -317,6 +322,16 @@ def check_expected_calibration_error(fn):
         "the result differs from Σ (images in bin / all images) · |accuracy in bin − mean confidence in bin|",
         tolerance=1e-4,
     )
+    # Cut into thirds, the bins hold 2, 3 and 7 of them.
+    thirds = [(confidence > i / 3) & (confidence <= (i + 1) / 3) for i in range(3)]
+    truth = torch.stack([(confidence - right)[bin].sum().abs() for bin in thirds]).sum() / n
+    compare(
+        torch.as_tensor(call(fn, probabilities, labels.clone(), 3), dtype=torch.float32),
+        truth,
+        {},
+        "right with 4 bins and wrong with 3: num_bins is given, and is not the number of classes",
+        tolerance=1e-4,
+    )
 
 
 def _gap_over(confidence: Tensor, right: Tensor, low: float, high: float) -> Tensor:
@@ -366,6 +381,9 @@ def check_training_flops(fn):
         "those are the multiply-adds of the forward pass. Each is two operations, and backward is missing": forward,
         "that is the forward pass alone. Backward costs twice as much: times 3 in all": 2 * forward,
         "a multiply-add is two operations: a product and a sum": 3 * forward,
+        "true, nobody needs the gradient of the images; but here the first product counts three times too": (
+            6 * forward - 2 * parts["patches"]
+        ),
         "that is twice the forward pass. Forward costs one part, and backward two: a product for the input's gradient "
         "and one for the weight's": 4 * forward,
         "the products of attention are missing, queries by keys and weights by values": less("scores", "values"),
