@@ -8,6 +8,7 @@ import torch
 
 from vit_tutorial import diagnose, sweeps
 from vit_tutorial.baselines import post_norm
+from vit_tutorial.checks.what_matters import effect_interval
 from vit_tutorial.clinic import PATIENTS
 from vit_tutorial.recipes import RECIPES, make_model
 from vit_tutorial.recorded import FOLDER
@@ -167,7 +168,6 @@ def test_only_some_recipes_or_seeds_are_run(tmp_path, monkeypatch):
 
     def fake(name, recipe, folder, **options):
         made.append(recipe.seed)
-        folder.mkdir(parents=True)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sweeps, "run_recipe", fake)
@@ -185,6 +185,21 @@ def test_a_row_says_what_was_run(tmp_path):
     assert row["parameters"] == sum(p.numel() for p in make_model(BASE).parameters())
     assert row["data"].startswith("digits") or "digits" in row["data"]
     assert 0 <= row["test_accuracy"] <= 1 and row["seconds"] > 0 and row["torch"] and row["date"]
+
+
+def test_a_run_that_breaks_is_a_row_too_and_is_not_run_again(tmp_path, monkeypatch):
+    breaks = Sweep({"base": BASE, "rate": replace(BASE, lr=1e30, clip_grad=0.0)}, seeds=1)
+    rows = run_sweep("small", breaks, tmp_path / "sweeps", progress=False)
+    assert [row["variant"] for row in rows] == ["base", "rate"]
+    assert "broke" not in rows[0] and "test_accuracy" not in rows[1]
+    assert rows[1]["broke"].startswith("the loss is ") and " at step " in rows[1]["broke"]
+    assert rows[1]["recipe"]["lr"] == 1e30 and rows[1]["device"] and rows[1]["commit"]
+    assert [path.name for path in (tmp_path / "sweeps").iterdir()] == ["small.jsonl"]
+    monkeypatch.setattr(sweeps, "run_recipe", lambda *given, **options: pytest.fail("was run again"))
+    assert run_sweep("small", breaks, tmp_path / "sweeps", progress=False) == rows
+    monkeypatch.setattr(sweeps, "SWEEPS", {"small": breaks})
+    monkeypatch.setattr(sweeps, "FOLDER", tmp_path)
+    assert load_sweep("small") == rows[:1] and load_sweep("small", broken=True) == rows[1:]
 
 
 def test_rows_of_a_recipe_that_changed_do_not_count(tmp_path):
@@ -222,7 +237,47 @@ def test_every_recorded_row_is_of_a_recipe_that_there_is(path):
     if path is None:
         pytest.skip("no sweep is recorded")
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    rows = load_sweep(path.stem)
+    rows = load_sweep(path.stem) + load_sweep(path.stem, broken=True)
     assert len(rows) >= len(lines)
     assert len({(row["variant"], row["seed"]) for row in lines}) == len(lines)
     assert not any(row["commit"].endswith("+") for row in lines), "recorded from a checkout with changes"
+
+
+def test_what_chapter_10_says_of_mnist_is_what_was_recorded():
+    accuracies, seconds = {}, {}
+    for row in read_rows(FOLDER / "sweeps/mnist.jsonl", SWEEPS["mnist"]):
+        accuracies.setdefault(row["variant"], []).append(100 * row["test_accuracy"])
+        seconds.setdefault(row["variant"], []).append(row["seconds"])
+    mean = {variant: sum(found) / len(found) for variant, found in accuracies.items()}
+    spent = {variant: min(found) for variant, found in seconds.items()}
+
+    def effect(variant: str, base: str = "base") -> tuple[float, float, float]:
+        return effect_interval(*(torch.tensor(accuracies[name]).double() for name in (base, variant)))
+
+    others = [name for name in mean if not any(word in name for word in ("resnet", "shuffled", "share"))]
+    points = {"adamw", "softmax-head", "wide", "no-positions"}
+    for variant in others:
+        middle, low, high = effect(variant)
+        assert (middle < -2) == (variant in points), variant
+        assert (middle > 0 and low > 0) or variant not in ("patch-14", "decay-1"), variant
+        assert high < 0 or variant not in {*points, "post-norm", "decay-0", "one-head", "no-augment"}, variant
+    tenths = ("post-norm", "no-final-norm", "torch-init", "mean-pool", "positions-1d", "positions-learned", "deep")
+    assert all(abs(effect(variant)[0]) < 0.7 for variant in (*tenths, "decay-all", "many-heads", "patch-4"))
+    assert -2 < effect("adamw-quarter-lr")[0] < -0.5 and -2 < effect("constant-lr")[0] < -0.5
+    harder = ("rand-augment", "mixup", "cutmix", "label-smoothing")
+    assert all(effect(variant)[1] < 0 for variant in harder)
+    assert 0.4 < spent["patch-14"] / spent["base"] < 0.6 and spent["patch-4"] > 2.7 * spent["base"]
+    assert 1.6 < spent["deep"] / spent["base"] < 2.4
+
+    for variant in ("resnet", "resnet-equal-time"):
+        assert effect(variant)[1] > 0 and 100 - mean[variant] < (100 - mean["base"]) / 2
+    assert spent["resnet-equal-time"] < spent["base"]
+    shares = ("share-1", "share-3", "share-10", "share-30")
+    assert all(mean[f"resnet-{share}"] > mean[share] for share in shares)
+    assert abs(effect("resnet-share-1")[0]) < 0.5
+
+    for order in ("shuffled-patches", "shuffled-pixels"):
+        lost = effect(f"resnet-{order}", "resnet-no-augment")[0]
+        assert lost < 0 and lost < effect(order, "no-augment")[0]
+    assert mean["resnet-shuffled-pixels"] > mean["shuffled-pixels"]
+    assert effect("shuffled-patches", "no-augment")[0] > 0

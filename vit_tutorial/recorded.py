@@ -61,11 +61,7 @@ def run_recipe(
         "history": history,
         "test": evaluate(model, load_split(recipe, "test"), recipe),
         "seconds": sum(entry["seconds"] for entry in history),
-        "processes": rank_and_world()[1],
-        "device": _device_name(device),
-        "versions": {"python": platform.python_version(), **{p: version(p) for p in ("torch", "torchvision", "numpy")}},
-        "commit": _commit(),
-        "date": time.strftime("%Y-%m-%d"),
+        **provenance(device),
     }
     if rank_and_world()[0] == 0:
         folder.mkdir(parents=True, exist_ok=True)
@@ -78,6 +74,17 @@ def run_recipe(
         os.replace(part, folder / "metrics.json")
         checkpoint.unlink(missing_ok=True)
     return metrics
+
+
+def provenance(device: str) -> dict:
+    """Where and with what a run is made: processes, device, versions, commit and date."""
+    return {
+        "processes": rank_and_world()[1],
+        "device": _device_name(device),
+        "versions": {"python": platform.python_version(), **{p: version(p) for p in ("torch", "torchvision", "numpy")}},
+        "commit": _commit(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
 
 
 def _device_name(device: str) -> str:

@@ -3,14 +3,14 @@
 import json
 import shutil
 from collections.abc import Collection
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 from tqdm import tqdm
 
 from vit_tutorial.config import check_option
 from vit_tutorial.recipes import Recipe, make_model
-from vit_tutorial.recorded import FOLDER, OWN_RUNS, recipe_from_dict, run_recipe
+from vit_tutorial.recorded import FOLDER, OWN_RUNS, provenance, recipe_from_dict, run_recipe
 from vit_tutorial.variants import SWEEPS, Sweep
 
 
@@ -28,6 +28,7 @@ def run_sweep(
 
     An interrupted sweep goes on where it stopped, within a run too. Several processes may share the work when each
     has seeds or recipes of its own. A row whose recipe is no longer the sweep's does not count: that run is made anew.
+    A run that breaks, since its loss is not finite, is a result too: its row says so.
 
     Args:
         only: which of the sweep's recipes; all when empty.
@@ -50,10 +51,15 @@ def run_sweep(
             bar.set_postfix_str(f"{variant}, seed {seed}")
             recipe = replace(sweep.recipes[variant], seed=seed)
             at_work = folder / f".{name}-{variant}-{seed}"  # its checkpoint, until it is done
+            at_work.mkdir(parents=True, exist_ok=True)
             make = sweep.makers.get(variant, make_model)
-            metrics = run_recipe(name, recipe, at_work, make=make, device=device, keep_weights=False, progress=False)
+            options = {"make": make, "device": device, "keep_weights": False, "progress": False}
+            try:
+                row = _row(variant, run_recipe(name, recipe, at_work, **options))
+            except FloatingPointError as error:
+                row = _broken_row(variant, recipe, str(error).split(",")[0], provenance(device))
             with (folder / f"{name}.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps(_row(variant, metrics)) + "\n")
+                file.write(json.dumps(row) + "\n")
             shutil.rmtree(at_work)
             bar.update()
     return read_rows(folder / f"{name}.jsonl", sweep)
@@ -71,6 +77,18 @@ def _row(variant: str, metrics: dict) -> dict:
         "recipe": _unlike_default(metrics["recipe"], Recipe(dataset="")),
         **{key: metrics[key] for key in ("parameters", "data", "seconds", "device", "commit", "date")},
         "torch": metrics["versions"]["torch"],
+    }
+
+
+def _broken_row(variant: str, recipe: Recipe, reason: str, where: dict) -> dict:
+    """What is kept of a run that did not come to its end."""
+    return {
+        "variant": variant,
+        "seed": recipe.seed,
+        "broke": reason,
+        "recipe": _unlike_default(asdict(recipe), Recipe(dataset="")),
+        **{key: where[key] for key in ("device", "commit", "date")},
+        "torch": where["versions"]["torch"],
     }
 
 
@@ -101,12 +119,15 @@ def read_rows(path: Path, sweep: Sweep) -> list[dict]:
     return sorted(current, key=lambda row: (order.index(row["variant"]), row["seed"]))
 
 
-def load_sweep(name: str) -> list[dict]:
+def load_sweep(name: str, *, broken: bool = False) -> list[dict]:
     """The results of a sweep, a row for each run: what was recorded, and beside it your own runs.
 
     A row has ``variant`` and ``seed``; ``test_accuracy``, ``val_accuracy``, ``val_loss``, ``train_accuracy`` and
     ``train_loss`` after the last pass; ``train_losses`` after each; ``parameters``, ``seconds``, ``device``, ``data``,
     ``recipe``, ``torch``, ``commit`` and ``date``. There are none before the first run has ended.
+
+    Args:
+        broken: give the runs that broke instead; in place of results they have ``broke``, which says at which step.
 
     Raises:
         ValueError: when there is no such sweep.
@@ -114,4 +135,5 @@ def load_sweep(name: str) -> list[dict]:
     check_option("name", name, SWEEPS)
     recorded, own = (read_rows(place / "sweeps" / f"{name}.jsonl", SWEEPS[name]) for place in (FOLDER, OWN_RUNS))
     there = {(row["variant"], row["seed"]) for row in recorded}
-    return recorded + [row for row in own if (row["variant"], row["seed"]) not in there]
+    rows = recorded + [row for row in own if (row["variant"], row["seed"]) not in there]
+    return [row for row in rows if ("broke" in row) == broken]
