@@ -197,6 +197,9 @@ def test_what_chapter_11_says_of_the_recorded_runs():
     assert "dead residual norm" not in away
     assert max(accuracies["attention across the batch"]) < 15
     assert away["softmax before cross-entropy"] < 2 * away["reshape without permute"] < -6
-    far = {"attention across the batch", "softmax before cross-entropy", "reshape without permute"}
+    across = "attention across the batch, mean pool"
+    val = {row["variant"]: row["val_accuracy"] for row in load_sweep("clinic") if row["seed"] == 0}
+    assert away[across] < -20 and val[across] > val["healthy, mean pool"]
+    far = {across, "attention across the batch", "softmax before cross-entropy", "reshape without permute"}
     assert all(away[name] > -2 for name in set(away) - far)
     assert away["no final norm"] > 0.5
