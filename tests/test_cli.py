@@ -51,6 +51,16 @@ def test_record_writes_into_the_package(own_folder, monkeypatch):
     assert recorded.recorded_runs() == ["mine"]
 
 
+def test_sweep_prints_runs_that_broke(own_folder, monkeypatch, capsys):
+    ended = {"variant": "base", "seed": 0, "test_accuracy": 0.5}
+    broken = {"variant": "base", "seed": 1, "broke": "the loss is nan at step 3 of 9"}
+    monkeypatch.setattr(cli, "run_sweep", lambda *given, **options: [ended, broken])
+    assert main(["sweep", "mnist", "--quiet", "--device", "cpu"]) in (0, None)
+    printed = capsys.readouterr().out
+    assert "base: test accuracy 50.00% (50.00%)" in printed
+    assert "base: seed 1 broke: the loss is nan at step 3 of 9" in printed
+
+
 def test_sweep_prints_means_and_writes_rows(own_folder, monkeypatch, capsys):
     base = replace(RECIPES["digits"], epochs=1, model=replace(RECIPES["digits"].model, embed_dim=12, depth=1))
     monkeypatch.setitem(cli.SWEEPS, "cifar10-lr", Sweep({"base": base, "decay-0": replace(base, weight_decay=0.0)}))

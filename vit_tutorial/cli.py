@@ -128,10 +128,14 @@ def _sweep(options: argparse.Namespace, _: list[str]) -> None:
         device=options.device,
         progress=not options.quiet,
     )
-    for variant in dict.fromkeys(row["variant"] for row in rows):
-        found = [row["test_accuracy"] for row in rows if row["variant"] == variant]
+    ended = [row for row in rows if "broke" not in row]
+    for variant in dict.fromkeys(row["variant"] for row in ended):
+        found = [row["test_accuracy"] for row in ended if row["variant"] == variant]
         each = ", ".join(f"{accuracy:.2%}" for accuracy in found)
         print(f"{variant:>18}: test accuracy {sum(found) / len(found):.2%} ({each})")
+    for row in rows:
+        if "broke" in row:
+            print(f"{row['variant']:>18}: seed {row['seed']} broke: {row['broke']}")
     print(f"rows: {folder / options.name}.jsonl")
 
 

@@ -79,13 +79,17 @@ def one_change(base: Recipe, **sizes: dict) -> dict[str, Recipe]:
     }
 
 
+def _resnet(base: Recipe) -> Recipe:
+    return replace(base, optimizer="adamw", lr=4e-3, ema=0.0)
+
+
 def with_resnet(base: Recipe, epochs: int) -> dict[str, Recipe]:
     """A ResNet in the ViT's place, with its own optimizer and rate, on all images and on shares of them.
 
     Args:
         epochs: passes of a ResNet that is to train for as long as the base does.
     """
-    resnet = replace(base, optimizer="adamw", lr=4e-3, ema=0.0)
+    resnet = _resnet(base)
     shares = {f"resnet-share-{percent}": replace(resnet, share=percent / 100) for percent in SHARES}
     return {"resnet": resnet, "resnet-equal-time": replace(resnet, epochs=epochs)} | shares
 
@@ -93,10 +97,7 @@ def with_resnet(base: Recipe, epochs: int) -> dict[str, Recipe]:
 def shuffled(base: Recipe) -> tuple[dict[str, Recipe], dict[str, Maker]]:
     """Both models on images whose patches or pixels stand in another order, without augmentation."""
     recipes, makers = {}, {}
-    for prefix, recipe, make in (
-        ("", base, make_model),
-        ("resnet-", with_resnet(base, base.epochs)["resnet"], resnet_like),
-    ):
+    for prefix, recipe, make in (("", base, make_model), ("resnet-", _resnet(base), resnet_like)):
         recipe = replace(recipe, augment=Augment())
         if prefix:
             recipes["resnet-no-augment"], makers["resnet-no-augment"] = recipe, make
