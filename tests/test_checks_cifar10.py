@@ -316,8 +316,8 @@ def test_calibration_of_a_case_computed_by_hand():
 
 
 def test_training_flops():
-    def patch_numbers(config):
-        return config.in_chans * config.patch_size[0] * config.patch_size[1]
+    def pixels_of(config):
+        return config.patch_size[0] * config.patch_size[1]
 
     def flops(
         factor=6, blocks=None, attend=2, qkv=3, project=1, mlp=2, patches=None, heads=1, channels=None, **changes
@@ -325,7 +325,7 @@ def test_training_flops():
         def fn(config):
             n, d, depth = config.num_tokens, config.embed_dim, config.depth if blocks is None else blocks
             channels_ = config.in_chans if channels is None else channels
-            pixels = channels_ * patch_numbers(config) // config.in_chans
+            pixels = channels_ * pixels_of(config)
             hidden = int(d * changes.get("ratio", config.mlp_ratio))
             m = changes.get("compared", n)
             block = qkv * n * d * d + attend * m * m * d + project * n * d * d + mlp * n * d * hidden
@@ -344,7 +344,7 @@ def test_training_flops():
             "a product and a sum": flops(3),
             "twice the forward pass": flops(4),
             "the gradient of the images": lambda config: (
-                training_flops(config) - 2 * config.num_patches * config.embed_dim * patch_numbers(config)
+                training_flops(config) - 2 * config.num_patches * config.in_chans * pixels_of(config) * config.embed_dim
             ),
             "queries by keys and weights by values": flops(attend=0),
             "one of attention's": flops(attend=1),
