@@ -23,7 +23,6 @@ from vit_tutorial.clinic import (
     make_patient,
 )
 from vit_tutorial.patches import PatchEmbed
-from vit_tutorial.sweeps import load_sweep
 
 # Unequal everywhere, so that a swapped axis shows: 3×4 patches of 4×2 pixels, 3 heads of 8.
 CONFIG = ViTConfig(
@@ -184,22 +183,3 @@ def test_unknown_patients_are_refused():
 def test_there_are_twelve_and_healthy_is_the_vit():
     assert len(PATIENTS) == 12 and all(name == patient.name for name, patient in PATIENTS.items())
     assert type(seeded("healthy")) is ViT
-
-
-def test_what_chapter_11_says_of_the_recorded_runs():
-    accuracies = {}
-    for row in load_sweep("clinic"):
-        accuracies.setdefault(row["variant"], []).append(100 * row["test_accuracy"])
-    mean = {name: sum(found) / len(found) for name, found in accuracies.items()}
-    twins = {name: "healthy, mean pool" if name.endswith("mean pool") else "healthy" for name in mean}
-    away = {name: mean[name] - mean[twin] for name, twin in twins.items()}
-    assert {row["variant"] for row in load_sweep("clinic", broken=True)} == {"dead residual norm"}
-    assert "dead residual norm" not in away
-    assert max(accuracies["attention across the batch"]) < 15
-    assert away["softmax before cross-entropy"] < 2 * away["reshape without permute"] < -6
-    across = "attention across the batch, mean pool"
-    val = {row["variant"]: row["val_accuracy"] for row in load_sweep("clinic") if row["seed"] == 0}
-    assert away[across] < -20 and val[across] > val["healthy, mean pool"]
-    far = {across, "attention across the batch", "softmax before cross-entropy", "reshape without permute"}
-    assert all(away[name] > -2 for name in set(away) - far)
-    assert away["no final norm"] > 0.5

@@ -1,20 +1,16 @@
 """A sweep's recipes differ in what their names say; its rows survive interruptions, and only current ones count."""
 
 import json
-import re
 from dataclasses import asdict, replace
-from itertools import pairwise
 
 import pytest
 import torch
 
 from vit_tutorial import diagnose, sweeps
 from vit_tutorial.baselines import post_norm
-from vit_tutorial.checks.cifar10 import training_flops
-from vit_tutorial.checks.what_matters import effect_interval
 from vit_tutorial.clinic import PATIENTS
 from vit_tutorial.recipes import RECIPES, make_model
-from vit_tutorial.recorded import FOLDER, load_metrics, recipe_from_dict, recorded_runs
+from vit_tutorial.recorded import FOLDER
 from vit_tutorial.sweeps import load_sweep, read_rows, run_sweep
 from vit_tutorial.training import make_optimizer
 from vit_tutorial.variants import SWEEPS, Sweep
@@ -244,56 +240,3 @@ def test_every_recorded_row_is_of_a_recipe_that_there_is(path):
     assert len(rows) >= len(lines)
     assert len({(row["variant"], row["seed"]) for row in lines}) == len(lines)
     assert not any(row["commit"].endswith("+") for row in lines), "recorded from a checkout with changes"
-
-
-def test_what_chapter_10_says_of_mnist_is_what_was_recorded():
-    accuracies, seconds = {}, {}
-    for row in read_rows(FOLDER / "sweeps/mnist.jsonl", SWEEPS["mnist"]):
-        accuracies.setdefault(row["variant"], []).append(100 * row["test_accuracy"])
-        seconds.setdefault(row["variant"], []).append(row["seconds"])
-    mean = {variant: sum(found) / len(found) for variant, found in accuracies.items()}
-    spent = {variant: min(found) for variant, found in seconds.items()}
-
-    def effect(variant: str, base: str = "base") -> tuple[float, float, float]:
-        return effect_interval(*(torch.tensor(accuracies[name]).double() for name in (base, variant)))
-
-    others = [name for name in mean if not any(word in name for word in ("resnet", "shuffled", "share"))]
-    points = {"adamw", "softmax-head", "wide", "no-positions"}
-    for variant in others:
-        middle, low, high = effect(variant)
-        assert (middle < -2) == (variant in points), variant
-        if variant in {*points, "post-norm", "decay-0", "one-head", "no-augment"}:
-            assert high < 0, variant
-        if variant in ("patch-14", "decay-1"):
-            assert low > 0, variant
-    tenths = ("post-norm", "no-final-norm", "torch-init", "mean-pool", "positions-1d", "positions-learned", "deep")
-    assert all(abs(effect(variant)[0]) < 0.7 for variant in (*tenths, "decay-all", "many-heads", "patch-4"))
-    assert -2 < effect("adamw-quarter-lr")[0] < -0.5 and -2 < effect("constant-lr")[0] < -0.5
-    harder = ("rand-augment", "mixup", "cutmix", "label-smoothing")
-    assert all(effect(variant)[1] < 0 for variant in harder)
-    assert 0.4 < spent["patch-14"] / spent["base"] < 0.6 and spent["patch-4"] > 2.7 * spent["base"]
-    assert 1.6 < spent["deep"] / spent["base"] < 2.4
-
-    for variant in ("resnet", "resnet-equal-time"):
-        assert effect(variant)[1] > 0 and 100 - mean[variant] < (100 - mean["base"]) / 2
-    assert spent["resnet-equal-time"] < spent["base"]
-    shares = ("share-1", "share-3", "share-10", "share-30")
-    assert all(mean[f"resnet-{share}"] > mean[share] for share in shares)
-    assert abs(effect("resnet-share-1")[0]) < 0.5
-
-    for order in ("shuffled-patches", "shuffled-pixels"):
-        lost = effect(f"resnet-{order}", "resnet-no-augment")[0]
-        assert lost < 0 and lost < effect(order, "no-augment")[0]
-    assert mean["resnet-shuffled-pixels"] > mean["shuffled-pixels"]
-    assert effect("shuffled-patches", "no-augment")[0] > 0
-
-
-def test_what_chapter_10_says_of_the_end_of_mnist_s_front_is_what_was_recorded():
-    costs, accuracies = [], []
-    for name in ("mnist-patch14", "mnist", "mnist-patch4"):
-        runs = [load_metrics(run) for run in recorded_runs() if re.fullmatch(rf"{name}(-\d)?", run)]
-        costs.append(training_flops(recipe_from_dict(runs[0]["recipe"]).model) * runs[0]["samples_seen"])
-        accuracies.append(sum(run["test"]["accuracy"] for run in runs) / len(runs))
-    for (cheap, dear), (less, more) in zip(pairwise(costs), pairwise(accuracies), strict=True):
-        assert 2.5 < dear / cheap < 4
-        assert 0 < more - less < 1.96 * ((1 - less) / 10_000) ** 0.5  # the noise of 10,000 test images

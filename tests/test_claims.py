@@ -1,0 +1,100 @@
+"""What the chapters say of the recorded runs in words is what was recorded."""
+
+import re
+from itertools import pairwise
+
+import torch
+
+from vit_tutorial.checks.cifar10 import training_flops
+from vit_tutorial.checks.what_matters import effect_interval
+from vit_tutorial.recorded import FOLDER, load_metrics, recipe_from_dict, recorded_runs
+from vit_tutorial.sweeps import read_rows
+from vit_tutorial.variants import SWEEPS
+
+
+def recorded(sweep: str, key: str) -> dict[str, list[float]]:
+    """One column of a sweep's recorded runs, by recipe: a value for each seed. Runs that broke are left out."""
+    values = {}
+    for row in read_rows(FOLDER / f"sweeps/{sweep}.jsonl", SWEEPS[sweep]):
+        if "broke" not in row:
+            values.setdefault(row["variant"], []).append(row[key])
+    return values
+
+
+def points(sweep: str) -> dict[str, list[float]]:
+    """The test accuracies in per cent."""
+    return {name: [100 * share for share in shares] for name, shares in recorded(sweep, "test_accuracy").items()}
+
+
+def test_what_chapter_7_says_of_the_mild_recipe_is_what_was_recorded():
+    history = load_metrics("cifar10-tiny-mild")["history"]
+    train, val = ([entry[f"{part}_accuracy"] for entry in history] for part in ("train", "val"))
+    best = val.index(max(val))
+    assert 0.4 < best / len(val) < 0.6  # "half way"
+    assert val[-1] < val[best] - 0.01 and train[-1] > train[best] + 0.01  # one turns down, the other climbs
+
+
+def test_what_chapter_10_says_of_mnist_is_what_was_recorded():
+    accuracies = points("mnist")
+    mean = {variant: sum(found) / len(found) for variant, found in accuracies.items()}
+    spent = {variant: min(found) for variant, found in recorded("mnist", "seconds").items()}
+
+    def effect(variant: str, base: str = "base") -> tuple[float, float, float]:
+        return effect_interval(*(torch.tensor(accuracies[name]).double() for name in (base, variant)))
+
+    others = [name for name in mean if not any(word in name for word in ("resnet", "shuffled", "share"))]
+    costly = {"adamw", "softmax-head", "wide", "no-positions"}
+    for variant in others:
+        middle, low, high = effect(variant)
+        assert (middle < -2) == (variant in costly), variant
+        if variant in {*costly, "post-norm", "decay-0", "one-head", "no-augment"}:
+            assert high < 0, variant
+        if variant in ("patch-14", "decay-1"):
+            assert low > 0, variant
+    tenths = ("post-norm", "no-final-norm", "torch-init", "mean-pool", "positions-1d", "positions-learned", "deep")
+    assert all(abs(effect(variant)[0]) < 0.7 for variant in (*tenths, "decay-all", "many-heads", "patch-4"))
+    assert -2 < effect("adamw-quarter-lr")[0] < -0.5 and -2 < effect("constant-lr")[0] < -0.5
+    harder = ("rand-augment", "mixup", "cutmix", "label-smoothing")
+    assert all(effect(variant)[1] < 0 for variant in harder)
+    assert 0.4 < spent["patch-14"] / spent["base"] < 0.6 and spent["patch-4"] > 2.7 * spent["base"]
+    assert 1.6 < spent["deep"] / spent["base"] < 2.4
+
+    for variant in ("resnet", "resnet-equal-time"):
+        assert effect(variant)[1] > 0 and 100 - mean[variant] < (100 - mean["base"]) / 2
+    assert spent["resnet-equal-time"] < spent["base"]
+    shares = ("share-1", "share-3", "share-10", "share-30")
+    assert all(mean[f"resnet-{share}"] > mean[share] for share in shares)
+    assert abs(effect("resnet-share-1")[0]) < 0.5
+
+    for order in ("shuffled-patches", "shuffled-pixels"):
+        lost = effect(f"resnet-{order}", "resnet-no-augment")[0]
+        assert lost < 0 and lost < effect(order, "no-augment")[0]
+    assert mean["resnet-shuffled-pixels"] > mean["shuffled-pixels"]
+    assert effect("shuffled-patches", "no-augment")[0] > 0
+
+
+def test_what_chapter_10_says_of_the_end_of_mnist_s_front_is_what_was_recorded():
+    costs, accuracies = [], []
+    for name in ("mnist-patch14", "mnist", "mnist-patch4"):
+        runs = [load_metrics(run) for run in recorded_runs() if re.fullmatch(rf"{name}(-\d)?", run)]
+        costs.append(training_flops(recipe_from_dict(runs[0]["recipe"]).model) * runs[0]["samples_seen"])
+        accuracies.append(sum(run["test"]["accuracy"] for run in runs) / len(runs))
+    for (cheap, dear), (less, more) in zip(pairwise(costs), pairwise(accuracies), strict=True):
+        assert 2.5 < dear / cheap < 4
+        assert 0 < more - less < 1.96 * ((1 - less) / 10_000) ** 0.5  # the noise of 10,000 test images
+
+
+def test_what_chapter_11_says_of_the_recorded_runs():
+    accuracies = points("clinic")
+    mean = {name: sum(found) / len(found) for name, found in accuracies.items()}
+    twins = {name: "healthy, mean pool" if name.endswith("mean pool") else "healthy" for name in mean}
+    away = {name: mean[name] - mean[twin] for name, twin in twins.items()}
+    assert set(SWEEPS["clinic"].recipes) - set(accuracies) == {"dead residual norm"}  # it breaks
+    assert max(accuracies["attention across the batch"]) < 15
+    assert away["softmax before cross-entropy"] < 2 * away["reshape without permute"] < -6
+    across = "attention across the batch, mean pool"
+    val = recorded("clinic", "val_accuracy")
+    assert away[across] < -20 and val[across][0] > val["healthy, mean pool"][0]
+    far = {across, "attention across the batch", "softmax before cross-entropy", "reshape without permute"}
+    assert all(away[name] > -2 for name in set(away) - far)
+    assert away["no final norm"] > 0.5
