@@ -98,6 +98,11 @@ def _row_one(images):
     return images
 
 
+def _last_row(images):
+    images[-1] = torch.randn_like(images[-1])
+    return images
+
+
 def _alone(same):
     def fn(model, images):
         model.eval()
@@ -118,7 +123,8 @@ def test_images_are_independent():
             "weights or the images": _spoils_the_images(images_are_independent),
             "model.eval() first": _rows(_all_others, mode=lambda model: None),
             "not by another order": _rows(lambda images: torch.cat([images[:1], images[1:].roll(1, dims=0)])),
-            "*all* images but": _rows(_row_one),
+            "image 0 by the last": _rows(_row_one),
+            "image 0 by image 1": _rows(_last_row),
             "overlooked": _rows(_all_others, same=lambda a, b: torch.allclose(a, b, atol=5e-3)),
             "rounding was taken": _alone(lambda a, b: torch.allclose(a, b, rtol=0, atol=2e-6)),
             "None. Is a": lambda model, images: None,
@@ -192,15 +198,15 @@ def test_dead_norms():
         assert exercise("dead_norms", other) is other
 
 
-def _patches(corners, moved=lambda counts: all(count == 1 for count in counts), size=lambda ph, pw: (ph, pw)):
+def _patches(corners, moved=lambda counts: all(count == 1 for count in counts), channels=slice(None)):
     def fn(embed, images):
-        ph, pw = size(*embed.patch_size)
+        ph, pw = embed.patch_size
         counts = []
         with torch.no_grad():
             before = embed(images)
             for top, left, tall, wide in corners(images, ph, pw):
                 changed = images.clone()
-                changed[:, :, top : top + tall, left : left + wide] += 1
+                changed[:, channels, top : top + tall, left : left + wide] += 1
                 counts.append(int(((embed(changed) - before).abs().amax(dim=(0, 2)) > 1e-4).sum()))
         return moved(counts)
 
@@ -227,6 +233,9 @@ def _in_place(embed, images):
 def test_patches_stay_together():
     right = patches_stay_together
 
+    def first_channel(embed, images):
+        return _patches(_every, channels=slice(1))(embed, images)
+
     def like_the_convolution(embed, images):
         with torch.no_grad():
             expected = rearrange(embed.proj(images), "b d gh gw -> b (gh gw) d").sum(dim=1)
@@ -252,6 +261,7 @@ def test_patches_stay_together():
                 right(embed, images) or (type(embed).__name__ == "ReshapedPatches" and images.shape[1] == 1)
             ),
             "*every* patch": _patches(lambda images, ph, pw: [(0, 0, ph, pw)]),
+            "in *all* channels": first_channel,
             "not which": _in_place,
             "raised": like_the_convolution,
             "another question": lambda embed, images: (
@@ -292,6 +302,7 @@ def test_embed_matches_conv():
             "column by column, and": _conv(lambda a, b: close(a.sum(dim=1), b.sum(dim=1))),
             "the bias is missing": _conv(lambda a, b: close(a - a.mean(dim=(0, 1)), b - b.mean(dim=(0, 1)))),
             "Compare all tokens": _conv(lambda a, b: close(a[:, 1:-2], b[:, 1:-2])),
+            "Compare all numbers": _conv(lambda a, b: close(a[..., :-1], b[..., :-1])),
             "rows and columns within": lambda embed, images: (
                 right(embed, images) or embed.patch_size[0] == embed.patch_size[1]
             ),
@@ -370,7 +381,8 @@ def test_heads_see_everything():
             "turned round": _influence(lambda matrix: (matrix == 0).any()),
             "weights or the images": _spoils_the_images(right),
             "A loop is no bug": lambda attention, x: right(attention, x) and not hasattr(attention, "heads"),
-            "every number of the output": _influence(lambda matrix: (matrix[0] > 0).all()),
+            "the first half of the output sees": _influence(lambda matrix: (matrix[0] > 0).all()),
+            "the second half of the output sees": _influence(lambda matrix: (matrix[-1] > 0).all()),
             "one head": lambda attention, x: right(attention, x) and getattr(attention, "num_heads", 2) > 1,
             "A small influence": _influence(lambda matrix: (matrix > 1e-5).all()),
             "raised": lambda attention, x: attention.qkv.weight.shape[0] == 36,
@@ -465,6 +477,11 @@ def test_any_batch_size():
         with torch.no_grad():
             return same(model(images)[:1], model(images[:1]))
 
+    def last_row(model, images):
+        model.eval()
+        with torch.no_grad():
+            return same(model(images)[-1:], model(images[-1:]))
+
     assert_hints(
         "any_batch_size",
         any_batch_size,
@@ -477,6 +494,7 @@ def test_any_batch_size():
             "It runs with every size": caught(first_row),
             "an axis is lost": caught(in_pairs),
             "let the exception be the answer": same_image_everywhere,
+            "row 2 alone": caught(last_row),
             "positions that number": lambda model, images: (
                 any_batch_size(model, images) or type(model).__name__ == "PositionsByRow"
             ),
@@ -529,11 +547,13 @@ def test_chosen_without_the_test_set():
             "no choice, and": lambda select: right(select) and select(apart) != 5,
             "validation accuracy is fine": lambda select: right(select) and select(apart) != 1,
             "validation *loss*": lambda select: right(select) and select(apart) != 2,
-            "first pass is odd": lambda select: right(select) and select(apart) != 0,
+            "pass 0, settled": lambda select: right(select) and select(apart) != 0,
+            "pass 4, settled": lambda select: select(_history(spike(4))) != 4,
             "choice by test *loss*": accuracies_only,
             "validation and test together": moves([v / 10 for v in val], [0.31, 0.31, 0.3, 0.32, 0.3, 0.3]),
             "Do not leave them out": drop_keys,
-            "each one in turn": moves(spike(0), spike(1)),
+            "best of the last three": moves(spike(0), spike(1)),
+            "never the first or the last": moves(spike(0), spike(5)),
             "must disagree": lambda select: right(select) or select(_history(val, val)) == 1,
         },
     )

@@ -205,7 +205,7 @@ PATIENTS = {
         Patient(
             "softmax before cross-entropy",
             "the loss falls, and stops far above 0",
-            "found in a published tutorial",
+            "found in a published tutorial, and in BrianPulfer/PapersReimplementations",
             SoftmaxHead,
         ),
         Patient(
@@ -245,7 +245,7 @@ PATIENTS = {
         Patient(
             "no final norm",
             "the head reads vectors that get longer with every block",
-            "found in three editions of a published tutorial",
+            "found in two published tutorials, one of them in two editions",
             lambda config: ViT(replace(config, final_norm=False)),
         ),
         Patient(

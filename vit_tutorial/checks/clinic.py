@@ -182,6 +182,12 @@ def check_images_are_independent(fn):
             ),
             case(
                 False,
+                lambda z: z + 0.5 * z.roll(-1, dims=0),
+                "in this model each image is disturbed by the one behind it alone, image 0 by image 1. Exchange *all* "
+                "images but the one whose output you compare",
+            ),
+            case(
+                False,
                 lambda z: z + 0.02 * z.mean(dim=0),
                 "a small influence, of some per cent, was overlooked. Rounding is a hundred times smaller than your "
                 "tolerance",
@@ -272,6 +278,15 @@ class TornAtTheEnd(PatchEmbed):
         return super().forward(torn)
 
 
+class LastChannelShifted(PatchEmbed):
+    """The last channel stands a patch further to the right."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        shifted = images.clone()
+        shifted[:, -1] = images[:, -1].roll(self.patch_size[1], dims=-1)
+        return super().forward(shifted)
+
+
 def patches_stay_together(embed: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
     """Whether to change the pixels of one patch changes one token, for every patch."""
     ph, pw = embed.patch_size
@@ -316,6 +331,11 @@ def check_patches_stay_together(fn):
                 "here only the last two patches have exchanged some pixels. Look at *every* patch",
             ),
             (
+                False,
+                (LastChannelShifted(*sizes), _images()),
+                "here one channel alone goes to the wrong tokens. Change the pixels in *all* channels",
+            ),
+            (
                 True,
                 (ByColumns(*sizes), _images()),
                 "whole patches in another order were called scrambled. Ask how many tokens move, not which",
@@ -340,6 +360,14 @@ def check_patches_stay_together(fn):
 class WithoutBias(PatchEmbed):
     def forward(self, images: Tensor) -> Tensor:
         return super().forward(images) - self.proj.bias
+
+
+class LastNumberOff(PatchEmbed):
+    """One is added to the last number of each token."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        tokens = super().forward(images)
+        return tokens + torch.eye(tokens.shape[-1])[-1]
 
 
 class Transposed(PatchEmbed):
@@ -397,6 +425,11 @@ def check_embed_matches_conv(fn):
                 False,
                 (shaken(TornAtTheEnd(*sizes)), _images()),
                 "the last two patches are torn, and that was not seen. Compare all tokens",
+            ),
+            (
+                False,
+                (shaken(LastNumberOff(*sizes)), _images()),
+                "the last number of each token is off, and that was not seen. Compare all numbers",
             ),
         ],
         "that the tokens are those of the convolution",
@@ -479,15 +512,16 @@ def check_ends_with_norm(fn):
 
 
 class HalfSliced(nn.Module):
-    """The first half of the output is healthy; the second comes from heads that see a slice."""
+    """Half of the output is healthy; the other half, by default the second, comes from heads that see a slice."""
 
-    def __init__(self, dim: int, num_heads: int):
+    def __init__(self, dim: int, num_heads: int, *, sliced_first: bool = False):
         super().__init__()
-        self.full, self.sliced = Attention(dim, num_heads), SlicedHeads(dim, num_heads)
+        layers = [Attention(dim, num_heads), SlicedHeads(dim, num_heads)]
+        self.first, self.second = layers[::-1] if sliced_first else layers
 
     def forward(self, x: Tensor) -> Tensor:
         half = x.shape[-1] // 2
-        return torch.cat([self.full(x)[..., :half], self.sliced(x)[..., half:]], dim=-1)
+        return torch.cat([self.first(x)[..., :half], self.second(x)[..., half:]], dim=-1)
 
 
 def heads_see_everything(attention: nn.Module, x: Float[Tensor, "b n d"]) -> bool:
@@ -524,6 +558,12 @@ def check_heads_see_everything(fn):
                 False,
                 (HalfSliced(12, 3), x),
                 "here the first half of the output sees everything and the second does not. Look at every number of "
+                "the output",
+            ),
+            (
+                False,
+                (HalfSliced(12, 3, sliced_first=True), x),
+                "here the second half of the output sees everything and the first does not. Look at every number of "
                 "the output",
             ),
             (True, (Attention(12, 1), x), "one head that sees everything was called sick"),
@@ -658,6 +698,11 @@ def check_any_batch_size(fn):
             ),
             (
                 False,
+                (After(ViT(CONFIG), lambda z: z + (torch.arange(len(z)) == 2)[:, None]), images),
+                "in this model row 2 alone is treated otherwise. Compare every image of the batch",
+            ),
+            (
+                False,
                 (After(ViT(CONFIG), lambda z: z.squeeze(0)), images),
                 "this model squeezes its output, so for a batch of one image an axis is lost. Try that size, and look "
                 "at the shape",
@@ -706,7 +751,15 @@ def check_chosen_without_the_test_set(fn):
                 "a choice by validation accuracy is fine, and was called one by the test set",
             ),
             (True, (select_by(lambda entry: -entry["val_loss"]),), "a choice by validation *loss* is fine as well"),
-            (True, (lambda history: 0,), "to report the first pass is odd, but no choice by the test set"),
+            *(
+                (
+                    True,
+                    (lambda history, settled=settled: settled,),
+                    f"pass {settled}, settled before the training, was called a choice by the test set. Compare the "
+                    "choices from several histories: does the choice move?",
+                )
+                for settled in range(5)
+            ),
             (
                 False,
                 (best_on_test,),
@@ -731,6 +784,12 @@ def check_chosen_without_the_test_set(fn):
                 (lambda history: len(history) - 3 + best_on_test(history[-3:]),),
                 "this one takes the best of the last three passes on the test set. Let the best pass be each one in "
                 "turn",
+            ),
+            (
+                False,
+                (lambda history: 1 + best_on_test(history[1:-1]),),
+                "this one takes the best pass on the test set, but never the first or the last. Let the best pass be "
+                "each one in turn",
             ),
         ],
         "that the test set has no say",
