@@ -85,16 +85,21 @@ def test_what_chapter_10_says_of_the_end_of_mnist_s_front_is_what_was_recorded()
 
 
 def test_what_chapter_11_says_of_the_recorded_runs():
-    accuracies = points("clinic")
-    mean = {name: sum(found) / len(found) for name, found in accuracies.items()}
-    twins = {name: "healthy, mean pool" if name.endswith("mean pool") else "healthy" for name in mean}
-    away = {name: mean[name] - mean[twin] for name, twin in twins.items()}
+    accuracies, val = points("clinic"), recorded("clinic", "val_accuracy")
+
+    def effect(variant: str, of: dict[str, list[float]] = accuracies) -> tuple[float, float, float]:
+        twin = "healthy, mean pool" if variant.endswith("mean pool") else "healthy"
+        return effect_interval(*(torch.tensor(of[name]).double() for name in (twin, variant)))
+
     assert set(SWEEPS["clinic"].recipes) - set(accuracies) == {"dead residual norm"}  # it breaks
     assert max(accuracies["attention across the batch"]) < 15
-    assert away["softmax before cross-entropy"] < 2 * away["reshape without permute"] < -6
+    behind = {"softmax before cross-entropy", "reshape without permute"}
+    assert effect("softmax before cross-entropy")[0] < 2 * effect("reshape without permute")[0] < -6
     across = "attention across the batch, mean pool"
-    val = recorded("clinic", "val_accuracy")
-    assert away[across] < -20 and val[across][0] > val["healthy, mean pool"][0]
-    far = {across, "attention across the batch", "softmax before cross-entropy", "reshape without permute"}
-    assert all(away[name] > -2 for name in set(away) - far)
-    assert away["no final norm"] > 0.5
+    _, low, high = effect(across, val)
+    assert low < 0 < high and effect(across)[2] < -20
+    assert effect("no final norm")[1] > 0
+    others = set(accuracies) - {"healthy", "healthy, mean pool", "attention across the batch", across, "no final norm"}
+    for variant in others:
+        _, low, high = effect(variant)
+        assert high < 0 if variant in behind else low < 0 < high, variant
