@@ -54,8 +54,9 @@ def test_softmax_rows():
             "exp overflows": lambda s: _exp_over(s, lambda e: e.sum(-1, keepdim=True)),
             "Do not clip": lambda s: s.clamp(max=80).softmax(-1),
             "not its mean": lambda s: _shift(s, s.mean(-1, keepdim=True)),
+            "with its sign": lambda s: _shift(s, s.abs().amax(-1, keepdim=True)),
             "not of the whole matrix": lambda s: _shift(s, s.max()),
-            "changed its input scores": _exp_in_place,
+            "in place": _exp_in_place,
             "must be exp(score)": lambda s: (2 * s).softmax(-1),
             "returned None": lambda s: None,
         },
@@ -113,8 +114,11 @@ ATTENTION_WEIGHTS = {
         q @ k.reshape(*k.shape[:-2], k.shape[-1], k.shape[-2])
     ).softmax(-1),
     "Batch and heads may stand in front": lambda q, k: (q @ k.transpose(0, 1) / q.shape[-1] ** 0.5).softmax(-1),
+    "A batch alone may stand in front": lambda q, k: (
+        q @ (k.permute(0, 1, 3, 2) if k.ndim == 4 else k.T) / q.shape[-1] ** 0.5
+    ).softmax(-1),
     "Leave out the product with the values": lambda q, k: F.scaled_dot_product_attention(q, k, k),
-    "changed its input q": _in_place,
+    "in place": _in_place,
     "exp overflows": _without_max,
     "no gradient": lambda q, k: _scores(q.detach(), k.detach()).softmax(-1),
     "each row must sum to 1": lambda q, k: _scores(q, k).softmax(-1) * 3,
@@ -155,8 +159,9 @@ def test_row_entropy():
             "leave out keepdim": lambda w: -torch.xlogy(w, w).sum(-1, keepdim=True),
             "= nan": lambda w: -(w * w.log()).sum(-1),
             "wrong for others": lambda w: -w.amax(-1).log(),
+            "inside the logarithm": lambda w: -(w * (w + 1e-5).log()).sum(-1),
             "log 8 = 2.079. Sum": lambda w: 1 - w.amax(-1),
-            "changed its input weights": lambda w: torch.special.entr(w.clamp_(1e-9)).sum(-1),
+            "in place": lambda w: torch.special.entr(w.clamp_(1e-9)).sum(-1),
         },
     )
 
@@ -275,6 +280,10 @@ def _exactly_alone(layer, x):
     return all(torch.equal(layer(x)[i], layer(x[i : i + 1])[0]) for i in range(len(x)))
 
 
+def _alone(layer, x):
+    return torch.cat([layer(x[i : i + 1]) for i in range(len(x))])
+
+
 def _changes_in_place(layer, x):
     before = layer(x)
     x[1] += 1
@@ -300,7 +309,18 @@ def test_rows_are_independent():
             "not only at row 0": lambda layer, x: not _moves(layer, x, slice(1, None), 0),
             "not only at the last": lambda layer, x: not _moves(layer, x, slice(0, 3), 3),
             "not only the next": lambda layer, x: not any(_moves(layer, x, j, i) for i, j in ((0, 2), (2, 0))),
-            "changed its input x": _changes_in_place,
+            "two rows in the middle": lambda layer, x: (
+                not any(_moves(layer, x, [j for j in range(4) if j != i], i) for i in (0, 3))
+            ),
+            "Halves of the batch": lambda layer, x: torch.allclose(
+                layer(x), torch.cat([layer(half) for half in x.split(2)]), atol=1e-5
+            ),
+            "two places before": lambda layer, x: not any(_moves(layer, x, [i - 1, (i + 1) % 4], i) for i in range(4)),
+            "not only the one before": lambda layer, x: not any(_moves(layer, x, i - 1, i) for i in range(4)),
+            "ever lower": lambda layer, x: ((layer(x) - _alone(layer, x)) < 1e-5).all(),
+            "ever raise": lambda layer, x: ((_alone(layer, x) - layer(x)) < 1e-5).all(),
+            "one hundredth": lambda layer, x: torch.allclose(layer(x), _alone(layer, x), atol=0.1),
+            "in place": _changes_in_place,
             "one answer cover all rows": lambda layer, x: layer(x).flatten(1).sum(1) == 0,
             "returned None": lambda layer, x: None,
         },

@@ -95,6 +95,21 @@ def _changes_the_model(model, images):
     return maps
 
 
+def _one_list(model, images, kept=[]):  # noqa: B006, the mistake
+    kept += record_maps(model, images)
+    return kept
+
+
+def _no_gradients_ever(model, images):
+    torch.set_grad_enabled(False)
+    return record_maps(model, images)
+
+
+def _freezes(model, images):
+    maps = record_maps(model.requires_grad_(False), images)
+    return maps
+
+
 def test_record_maps():
     assert_hints(
         "record_maps",
@@ -118,6 +133,9 @@ def test_record_maps():
             "compared with values": _record(lambda q, k, v: attention_weights(q, v)),
             "in the open": _record(lambda q, k, v: attention_weights(q + 1, k)),
             "carry a graph": _with_graph,
+            "a later call": _one_list,
+            "left switched off": _no_gradients_ever,
+            "was frozen": _freezes,
             "every later pass": _record(careful=False),
             "when the forward pass fails": _careless(),
             "not be swallowed": _swallow,
@@ -264,6 +282,7 @@ def test_mean_distance():
         "mean_distance",
         mean_distance,
         {
+            "in place": lambda w, c: mean_distance(w.mul_(2), c),
             "for each patch; take the mean": lambda w, c: mean_distance(w, c)[..., None].expand(-1, -1, c.num_patches),
             "for each token": lambda w, c: mean_distance(w, c)[..., None].expand(-1, -1, c.num_tokens),
             "batch axis is gone": lambda w, c: mean_distance(w, c).mean(0),
@@ -322,6 +341,7 @@ def test_mass_on_object():
         "mass_on_object",
         mass_on_object,
         {
+            "in place": lambda maps, masks: mass_on_object(maps.mul_(2), masks),
             "share of each patch": lambda maps, masks: maps * _coverage(maps, masks) / maps.sum(),
             "one number for all": lambda maps, masks: mass_on_object(maps, masks).mean(),
             "not divided by their sum": _mass(divide=lambda maps, masks: 1),
@@ -393,6 +413,7 @@ def test_hide_top():
         hide_top,
         {
             "in place": _hide_in_place,
+            "the input of shape (3, 3, 4)": lambda x, maps, k, v: hide_top(x, maps.exp_(), k, v),
             "nothing is hidden": lambda images, maps, k, value: images.clone(),
             "*lowest*": lambda images, maps, k, value: hide_top(images, -maps, k, value),
             "all but the highest": all_but,

@@ -64,7 +64,7 @@ def test_outputs_are_probabilities():
             "answer is False for all": _always(False),
             "turned round": lambda model, images: not right(model, images),
             "expected True or False": lambda model, images: model(images).sum(dim=-1),
-            "weights or the images": _spoils_the_images(right),
+            "in place": _spoils_the_images(right),
             "up to rounding": by(lambda out: (out >= 0).all() and (out.sum(dim=-1) == 1).all()),
             "exact 0 and 1": by(lambda out: (out > 0).all() and sums(out)),
             "do not sum to 1": by(lambda out: (out >= 0).all()),
@@ -120,7 +120,7 @@ def test_images_are_independent():
             "answer is True for all": _always(True),
             "answer is False for all": _rows(lambda images: torch.randn_like(images)),
             "turned round": _rows(_all_others, same=lambda a, b: not torch.allclose(a, b, rtol=1e-4, atol=1e-5)),
-            "weights or the images": _spoils_the_images(images_are_independent),
+            "in place": _spoils_the_images(images_are_independent),
             "model.eval() first": _rows(_all_others, mode=lambda model: None),
             "not by another order": _rows(lambda images: torch.cat([images[:1], images[1:].roll(1, dims=0)])),
             "image 0 by the last": _rows(_row_one),
@@ -186,7 +186,7 @@ def test_dead_norms():
             "healthy model has no dead norms": _norms(lambda name, part, model: name != "norm"),
             "block 1 alone": once_one_all,
             "all zeros, passed for alive": _after_backward(lambda part: part.weight.grad is None, reset=False),
-            "weights or the images": _spoils_the_model(right),
+            "the model's weights are": _spoils_the_model(right),
             "raised NameError": lambda model, images: undefined,
         },
     )
@@ -252,7 +252,7 @@ def test_patches_stay_together():
             ),
             "answer is False for all": _always(False),
             "turned round": lambda embed, images: not right(embed, images),
-            "weights or the images": _spoils_the_images(right),
+            "in place": _spoils_the_images(right),
             "(height, width)": lambda embed, images: right(embed, images) and embed.patch_size != (2, 4),
             "one alone always moves": lambda embed, images: (
                 right(embed, images) or (type(embed).__name__ == "ReshapedPatches" and images.shape[1] == 3)
@@ -294,7 +294,7 @@ def test_embed_matches_conv():
             "answer is True for all": _conv(lambda a, b: a.shape == b.shape),
             "answer is False for all": _conv(lambda a, b: a is b),
             "turned round": _conv(lambda a, b: not close(a, b)),
-            "weights or the images": _spoils_the_images(right),
+            "in place": _spoils_the_images(right),
             "(ph pw c)": _conv(close, torch.ones_like),
             "scrambled patches were": lambda embed, images: (
                 right(embed, images) or type(embed).__name__ == "ReshapedPatches"
@@ -337,7 +337,7 @@ def test_ends_with_norm():
             "answer is False for all": _scaled_stream(same, module=lambda model: model),
             "turned round": _scaled_stream(lambda a, b: not same(a, b)),
             "a hook was left": _scaled_stream(same, remove=False),
-            "weights or the images": _spoils_the_model(ends_with_norm),
+            "the model's weights are": _spoils_the_model(ends_with_norm),
             "never runs it": lambda model, images: any(
                 isinstance(part, nn.LayerNorm) for part in [model.norm, *model.head.modules()]
             ),
@@ -379,7 +379,7 @@ def test_heads_see_everything():
             "answer is True for all": tokens,
             "answer is False for all": _influence(lambda matrix: (matrix == 0).all()),
             "turned round": _influence(lambda matrix: (matrix == 0).any()),
-            "weights or the images": _spoils_the_images(right),
+            "in place": _spoils_the_images(right),
             "A loop is no bug": lambda attention, x: right(attention, x) and not hasattr(attention, "heads"),
             "the first half of the output sees": _influence(lambda matrix: (matrix[0] > 0).all()),
             "the second half of the output sees": _influence(lambda matrix: (matrix[-1] > 0).all()),
@@ -489,7 +489,7 @@ def test_any_batch_size():
             "answer is True for all": _always(True),
             "answer is False for all": caught(lambda model, images: rows_alone(model, images) and None is model),
             "turned round": lambda model, images: not any_batch_size(model, images),
-            "weights or the images": _spoils_the_images(any_batch_size),
+            "in place": _spoils_the_images(any_batch_size),
             "raised RuntimeError": rows_alone,
             "It runs with every size": caught(first_row),
             "an axis is lost": caught(in_pairs),

@@ -192,7 +192,7 @@ def test_pre_norm_block():
             "the MLP's result is lost": lambda x, norm1, attn, norm2, mlp: x + attn(norm1(x)),
             "attention's result is lost": lambda x, norm1, attn, norm2, mlp: x + mlp(norm2(x)),
             "one norm too many": lambda x, norm1, attn, norm2, mlp: norm2(pre_norm_block(x, norm1, attn, norm2, mlp)),
-            "x += …": _block_in_place,
+            "in place": _block_in_place,
         },
     )
 

@@ -132,6 +132,9 @@ def test_rename_key():
         rename_key,
         {
             "Nothing was replaced": lambda name: name,
+            "Nothing of `vit.embeddings.` stays": _with(
+                "vit.embeddings.patch_embeddings.projection", "vit.embeddings.x"
+            ),
             "Something of `vit.encoder.` is left": _with("vit.encoder.layer.", "vit.blocks."),
             "replace the longer name first": _replacing(*EMBEDDINGS, ("output.dense", "mlp.fc2"), *BLOCK, *ENDS),
             "comes after attention, before the MLP": _replacing(
@@ -176,8 +179,8 @@ def test_split_in_proj():
         {
             "matrix of all heads together": lambda weight, heads: weight.chunk(3),
             "head_dim and heads are swapped": parts(lambda w, h, d, hd: w.reshape(3, hd, h, d)),
-            "shape (3, 4, 12), got (3, 12, 4). the columns": parts(lambda w, h, d, hd: w.reshape(3, h, d, hd)),
-            "shape (3, 4, 12), got (12, 3, 4). the columns": parts(lambda w, h, d, hd: w.reshape(3, d, h, hd)),
+            "shape (2, 6, 12), got (2, 12, 6). the columns": parts(lambda w, h, d, hd: w.reshape(3, h, d, hd)),
+            "shape (2, 6, 12), got (12, 2, 6). the columns": parts(lambda w, h, d, hd: w.reshape(3, d, h, hd)),
             "queries and keys are swapped": parts(lambda w, h, d, hd: w.reshape(3, h, hd, d)[[1, 0, 2]]),
             "turned round": parts(lambda w, h, d, hd: w.reshape(3, h, hd, d).flip(0)),
             "interleaved row by row": parts(
@@ -208,7 +211,12 @@ def _report(**changes):
 
 def _numel(wanted, given):
     same = [name for name in wanted if name in given and wanted[name].numel() == given[name].numel()]
-    return loading_report(wanted, given) | {"fits": same, "misfits": ["head.weight"]}
+    return loading_report(wanted, given) | {"fits": same, "misfits": ["head.weight", "c.weight"]}
+
+
+def _first_axis(wanted, given):
+    same = [name for name in wanted if name in given and len(wanted[name]) == len(given[name])]
+    return loading_report(wanted, given) | {"fits": same, "misfits": ["head.weight", "b.weight"]}
 
 
 def _loads(wanted, given):
@@ -228,13 +236,14 @@ def test_loading_report():
             "swapped: missing is what the *model* wants": _report(
                 missing=lambda w, g: list(g.keys() - w.keys()), spare=lambda w, g: list(w.keys() - g.keys())
             ),
+            "not the first axis alone": _first_axis,
             "a misfit and not missing": _report(missing=lambda w, g: ["head.bias", "head.weight", "b.weight"]),
             "a misfit and not spare": _report(spare=lambda w, g: ["old.bias", "old.weight", "head.weight"]),
             "are of two kinds": _report(missing=lambda w, g: list(w.keys() ^ g.keys())),
             "names a weight twice": _report(missing=lambda w, g: ["head.bias"] * 2),
             "fits should be": _report(fits=lambda w, g: ["a.weight"]),
             "misfits should be": _report(misfits=lambda w, g: []),
-            "were changed": _loads,
+            "in place": _loads,
             "expected a dict": lambda w, g: list(w),
             "the keys are": lambda w, g: {"missing": [], "spare": []},
         },
@@ -289,6 +298,7 @@ def test_top_k_names():
             "swapped: the name comes first": _top(pair=lambda name, value: (value, name)),
             "expected pairs": _top(pair=lambda name, value: name),
             "for each of 3 images": lambda logits, names, k: top_k_names(logits, names, k)[0],
+            "entry is a list": lambda logits, names, k: [iter(row) for row in top_k_names(logits, names, k)],
             "expected 2 classes": lambda logits, names, k: top_k_names(logits, names, len(names)),
             "expected a list, got": lambda logits, names, k: logits.topk(k),
             "the second's": _top(pick=lambda logits, k: logits.topk(k + 1).indices[:, [0, 2]]),
@@ -347,6 +357,7 @@ def test_linear_probe():
             "a bias is a vector": lambda *a: (right(*a)[0], right(*a)[1][:, None]),
             "expected two tensors": lambda *a: right(*a)[0],
             "in place": lambda x, *rest: right(x.sub_(x.mean(0)), *rest),
+            "(4, 5), got (3, 5)": lambda x, y, k, ridge: right(x, y, int(y.max()) + 1, ridge),
         },
     )
 

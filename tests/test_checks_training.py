@@ -36,6 +36,9 @@ def test_mean_over_images():
             "largest batch times": lambda means, sizes: (means * sizes).sum() / (sizes[0] * len(sizes)),
             "one number": lambda means, sizes: means * sizes / sizes.sum(),
             "in place": _in_place,
+            "its own weight": lambda means, sizes: (
+                (means[:-1].sum() * sizes[0] + means[-1] * sizes[-1]) / (sizes[0] * (len(sizes) - 1) + sizes[-1])
+            ),
             "all 17 images": lambda means, sizes: means.median(),
         },
     )
@@ -129,7 +132,8 @@ def test_warmup_cosine():
             "π is missing": _schedule(_rise, lambda *a: _half(_progress(*a) / math.pi)),
             "after the warm-up": _schedule(_rise, lambda *a: _half(_progress(*a) ** 2)),
             "raised ZeroDivisionError": lambda s, t, w, peak: warmup_cosine(s, t, w, peak) if w else peak * (s + 1) / w,
-            "without warm-up": lambda s, t, w, peak: warmup_cosine(s, t, w, peak) if w else 0.0,
+            "without warm-up, step 0": lambda s, t, w, peak: warmup_cosine(s, t, w, peak) if w else 0.0,
+            "without warm-up, step 1": lambda s, t, w, peak: warmup_cosine(s, t, w, peak) if w else peak,
         },
     )
 
@@ -300,6 +304,7 @@ def test_smooth_labels():
             "differs from PyTorch": lambda labels, k, s: smooth_labels(labels, k, s / 2),
             "smoothing 0": lambda labels, k, s: smooth_labels(labels, k, 0.2),
             "one row": lambda labels, k, s: smooth_labels(labels, k, s).mT,
+            "from num_classes": lambda labels, k, s: smooth_labels(labels, int(labels.max()) + 1, s),
         },
     )
 

@@ -44,7 +44,15 @@ def check_record_maps(fn):
     counter = model.register_forward_hook(lambda *_: passes.append(1))
     with torch.enable_grad():  # as in a notebook's cell
         result = call(fn, model, images)
+        expect(
+            torch.is_grad_enabled(),
+            "gradients were left switched off for everything that follows: use `with torch.no_grad()`",
+        )
     counter.remove()
+    expect(
+        all(parameter.requires_grad for parameter in model.parameters()),
+        "the model was frozen and left so: use `with torch.no_grad()` instead",
+    )
     expect(isinstance(result, list | tuple), f"expected a list with a tensor for each layer, got {_kind(result)}")
     expect(
         len(result) == config.depth,
@@ -112,6 +120,13 @@ def check_record_maps(fn):
     expect(not model.training, "the model was put into training mode and left there")
     expect(close(model(images), logits), "the model does not give the same logits any more")
 
+    again = call(fn, model, images)
+    expect(
+        len(again) == config.depth,
+        f"a later call returned {len(again)} maps, those of earlier calls among them: make the list inside the "
+        "function",
+    )
+
     broken = torch.randn(b, 3, 6, 4)
 
     def stumble(*_):
@@ -153,12 +168,7 @@ def check_rollout(fn):
     second = torch.tensor([[0.0, 1, 0], [0, 1, 0], [0.5, 0, 0.5]])
     by_hand = torch.tensor([[[0.625, 0.375, 0], [0.25, 0.75, 0], [0.25, 0, 0.75]]])
     maps = [first[None, None], second[None, None]]
-    kept = [weights.clone() for weights in maps]
     result = call(fn, maps)
-    expect(
-        all(torch.equal(a, b) for a, b in zip(maps, kept, strict=True)),
-        "the maps were changed in place, so whoever draws them afterwards draws something else. Make new tensors",
-    )
     expect_shape(
         result,
         (1, 3, 3),
@@ -207,7 +217,7 @@ def check_rollout(fn):
         return out
 
     compare(
-        call(fn, [weights.clone() for weights in thinned]),
+        call(fn, thinned),
         multiply(lambda mixed: mixed / mixed.sum(dim=-1, keepdim=True)),
         {
             "every row was divided by 2. That is right only while rows of weights sum to 1; here small weights were "
@@ -276,7 +286,7 @@ def check_weight_gradient(fn):
         leaf = weights.clone().requires_grad_()
         side_by_side = rearrange(leaf @ v, "b h n hd -> b n (h hd)")
         (truth,) = torch.autograd.grad(side_by_side, leaf, at_proj)
-    result = call(fn, at_proj.clone(), v.clone())
+    result = call(fn, at_proj, v)
     expect_shape(
         result,
         (b, h, n, n),
@@ -382,7 +392,7 @@ def check_mean_distance(fn):
         right, down = steps(i, j, gh)
         return ((2 * down) ** 2 + (5 * right) ** 2) ** 0.5
 
-    result = call(fn, weights.clone(), config)
+    result = call(fn, weights, config)
     expect_shape(result, (2, 3), "one distance for each image and head: (b, h)")
     compare(
         result,
@@ -405,7 +415,7 @@ def check_mean_distance(fn):
     pooled = ViTConfig(**{**vars(config), "pool": "mean"})
     patches = weights[:, :, 1:, 1:]
     expect(
-        close(call(fn, patches.clone(), pooled), mean_of(straight)),
+        close(call(fn, patches, pooled), mean_of(straight)),
         "a model that averages its patches has no class token: leave out config.num_prefix_tokens tokens, not always 1",
     )
 
@@ -462,7 +472,7 @@ def check_mass_on_object(fn):
                 on += values[:, y // ph, x // pw] * masks[:, y, x]
         return on / (values.sum(dim=(1, 2)) * ph * pw)
 
-    result = call(fn, maps.clone(), masks.clone())
+    result = call(fn, maps, masks)
     expect_shape(result, (b,), "one share for each image: (b,)")
     centre = (maps * masks[:, ph // 2 :: ph, pw // 2 :: pw]).sum(dim=(1, 2)) / maps.sum(dim=(1, 2))
     corner = (maps * masks[:, ::ph, ::pw]).sum(dim=(1, 2)) / maps.sum(dim=(1, 2))
@@ -517,13 +527,8 @@ def check_hide_top(fn):
         flat = values.flatten(1)
         return ((flat[:, :, None] < flat[:, None, :]).sum(dim=2) < count).reshape(values.shape)
 
-    given = images.clone()
-    result = call(fn, given, maps.clone(), k, value)
+    result = call(fn, images, maps, k, value)
     expect_shape(result, tuple(images.shape), "the images keep their size")
-    expect(
-        torch.equal(given, images),
-        "the images were changed in place: the next k would start from images with holes. Start from a clone",
-    )
     truth = painted(highest(maps))
     numbers = torch.where(highest(maps), 0, 1).flatten(1)
     rule_out(
@@ -551,11 +556,11 @@ def check_hide_top(fn):
         close(result, truth),
         "on a grid of 3×4 patches of 2×5 pixels, other pixels were painted over than those of the k highest patches",
     )
-    expect(close(call(fn, images.clone(), maps, 0, value), images), "with k = 0 nothing may be hidden")
-    everything = call(fn, images.clone(), maps, gh * gw, value)
+    expect(close(call(fn, images, maps, 0, value), images), "with k = 0 nothing may be hidden")
+    everything = call(fn, images, maps, gh * gw, value)
     expect(close(everything, torch.full_like(images, value)), "with k = the number of patches all must be hidden")
     level = torch.ones(b, gh, gw)
-    painted_over = (call(fn, images.clone(), level, k, value) == value).float().mean()
+    painted_over = (call(fn, images, level, k, value) == value).float().mean()
     expect(
         close(painted_over, torch.tensor(k / (gh * gw))),
         "patches that are equally high were all hidden: there must be exactly k. A threshold cannot do that; topk can",

@@ -28,17 +28,10 @@ def check_update_average(fn):
         return torch.cat([state[name].flatten() for name in ("fc.weight", "fc.bias")])
 
     def update(step: int) -> Tensor:
-        mine, theirs = ({name: value.clone() for name, value in state.items()} for state in (average, weights))
-        result = call(fn, mine, theirs, decay, step)
+        result = call(fn, average, weights, decay, step)
         expect(isinstance(result, dict), f"expected a dict of tensors, got {type(result).__name__}")
         missing = sorted(set(average) - set(result))
         expect(not missing, f"{', '.join(missing)} is missing: every weight is averaged")
-        for state, kept in ((mine, average), (theirs, weights)):
-            expect(
-                close(flat(state), flat(kept)),
-                "the average or the weights were changed in place. The model's own weights go on training: make new "
-                "tensors",
-            )
         for name, value in average.items():
             expect_shape(result[name], tuple(value.shape), f"{name} keeps its shape")
         return flat(result)
@@ -101,16 +94,10 @@ def check_cut_and_mix(fn):
     partner = torch.tensor([1, 2, 3, 0])  # not its own inverse
     # One box inside, one that is cut below and right, one cut above and left, one that covers more than half.
     boxes = torch.tensor([[1, 2, 3, 5], [4, 7, 5, 6], [-2, -1, 4, 3], [0, 0, 5, 9]])
-    given = images.clone(), targets.clone(), boxes.clone(), partner.clone()
-    result = call(fn, *given)
+    result = call(fn, images, targets, boxes, partner)
     expect(
         isinstance(result, tuple | list) and len(result) == 2,
         f"expected two tensors, images and targets; got {type(result).__name__}",
-    )
-    expect(
-        torch.equal(given[0], images) and torch.equal(given[1], targets),
-        "the images or targets were changed in place. Then a partner may hold a box of its own when it is taken: "
-        "start from images.clone()",
     )
     expect_shape(result[0], (b, 2, height, width), "the images keep their size")
     expect_shape(result[1], (b, k), "a row of targets for each image")
@@ -202,9 +189,7 @@ def most_confused_pairs(confusion: Int64[Tensor, "k k"], count: int) -> list[tup
 @checks(most_confused_pairs)
 def check_most_confused_pairs(fn):
     confusion = torch.tensor([[50, 7, 1, 0], [9, 40, 3, 6], [2, 12, 30, 5], [0, 14, 8, 20]])
-    kept = confusion.clone()
     result = call(fn, confusion, 4)
-    expect(torch.equal(confusion, kept), "the matrix was changed in place; its diagonal is still needed: clone it")
     expect(isinstance(result, list | tuple), f"expected a list of triples, got {type(result).__name__}")
     expect(len(result) == 4, f"4 pairs were asked for, got {len(result)}")
     expect(
@@ -267,14 +252,12 @@ def check_expected_calibration_error(fn):
     probabilities = ((1 - confidence) / (k - 1))[:, None].repeat(1, k)
     probabilities[torch.arange(n), predicted] = confidence
     labels = torch.where(right.bool(), predicted, (predicted + 1) % k)
-    kept = probabilities.clone()
     bins = [(confidence > i / 4) & (confidence <= (i + 1) / 4) for i in range(4)]
     groups = [(confidence[bin], right[bin]) for bin in bins if bin.any()]
     gaps = torch.stack([(sure - is_right).mean().abs() for sure, is_right in groups])
     signed = torch.stack([(sure - is_right).mean() for sure, is_right in groups])
     weight = torch.tensor([len(sure) / n for sure, _ in groups])
-    result = call(fn, probabilities, labels.clone(), 4)
-    expect(torch.equal(probabilities, kept), "the probabilities were changed in place")
+    result = call(fn, probabilities, labels, 4)
     result = torch.as_tensor(result, dtype=torch.float32)
     expect_shape(result, (), "one number for all images")
     expect(
@@ -326,7 +309,7 @@ def check_expected_calibration_error(fn):
     thirds = [(confidence > i / 3) & (confidence <= (i + 1) / 3) for i in range(3)]
     truth = torch.stack([(confidence - right)[bin].sum().abs() for bin in thirds]).sum() / n
     compare(
-        torch.as_tensor(call(fn, probabilities, labels.clone(), 3), dtype=torch.float32),
+        torch.as_tensor(call(fn, probabilities, labels, 3), dtype=torch.float32),
         truth,
         {},
         "right with 4 bins and wrong with 3: num_bins is given, and is not the number of classes",
@@ -431,7 +414,7 @@ def check_loss_weights(fn):
     x, y, w = torch.randn(11, 3), torch.randn(11), torch.randn(3)
     per_image = 2 * (x @ w - y)[:, None] * x  # the gradient of each image's squared error, by hand
     shards = torch.stack([part.mean(dim=0) for part in per_image.split(counts.tolist())])
-    result = call(fn, counts.clone())
+    result = call(fn, counts)
     expect_shape(result, (3,), "one weight for each process")
     result = result.float()
     rule_out(

@@ -26,9 +26,7 @@ def layer_norm(x: Float[Tensor, "... d"], weight: Float[Tensor, " d"], bias: Flo
 @checks(layer_norm)
 def check_layer_norm(fn):
     x, weight, bias, eps = 2 * torch.randn(BATCH, TOKENS, DIM) + 3, torch.rand(DIM) + 0.5, torch.randn(DIM), 1e-6
-    kept = x.clone()
     result = call(fn, x, weight, bias, eps)
-    expect(torch.equal(x, kept), "x was changed in place: the residual line still needs it. Work on a new tensor")
     expect_shape(result, (BATCH, TOKENS, DIM), "the statistics need keepdim=True to line up with x")
 
     def over(dims: int | tuple[int, ...], correction: int = 0) -> Tensor:
@@ -100,9 +98,7 @@ def gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 @checks(gelu)
 def check_gelu(fn):
     x = torch.linspace(-5, 5, 41).reshape(1, 41)
-    kept = x.clone()
     result = call(fn, x)
-    expect(torch.equal(x, kept), "x was changed in place. Work on a new tensor")
     expect_shape(result, (1, 41), "the GELU acts on each number by itself")
     cdf = torch.special.ndtr(x)
     mistakes = {
@@ -145,9 +141,7 @@ def check_pre_norm_block(fn):
         return layer.linear2(F.gelu(layer.linear1(tokens)))
 
     x = torch.randn(BATCH, TOKENS, DIM)
-    kept = x.clone()
     result = call(fn, x, norm1, attn, norm2, mlp)
-    expect(torch.equal(x, kept), "x was changed in place (x += …). Write x = x + …: the caller still owns x")
     expect_shape(result, (BATCH, TOKENS, DIM), "a block keeps the shape, so that blocks can be stacked")
     truth = layer(x)
     after_attn, after_mlp = x + attn(norm1(x)), x + mlp(norm2(x))
@@ -201,14 +195,12 @@ def drop_path(x: Float[Tensor, "b ..."], p: float, training: bool) -> Float[Tens
 def check_drop_path(fn):
     p, images = 0.2, 2000
     x = torch.rand(images, TOKENS, DIM) + 1  # no zero inside
-    kept = x.clone()
     expect(
-        close(call(fn, x, p, False), kept),
+        close(call(fn, x, p, False), x),
         "in evaluation nothing may be dropped and nothing scaled: return x when training is False",
     )
-    expect(close(call(fn, x, 0.0, True), kept), "with p = 0 nothing may change")
+    expect(close(call(fn, x, 0.0, True), x), "with p = 0 nothing may change")
     result = call(fn, x, p, True)
-    expect(torch.equal(x, kept), "x was changed in place. Work on a new tensor")
     expect_shape(result, tuple(x.shape), "draw a mask of shape (b, 1, 1); it broadcasts")
     factor = result / x
     dropped = factor == 0

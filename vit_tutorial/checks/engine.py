@@ -15,10 +15,13 @@ def call(fn: Callable, *args: Any, **kwargs: Any) -> Any:
     """Call a reader's function; an exception in it becomes a hint that says what was passed in.
 
     Raises:
-        CheckFailed: when ``fn`` raises, or returns nothing. NotImplementedError passes through: nothing was attempted.
+        CheckFailed: when ``fn`` raises, returns nothing, or changes a tensor that it was given. NotImplementedError
+            passes through: nothing was attempted.
     """
     name = getattr(fn, "__name__", "your function")
     given = ", ".join([*(_describe(arg) for arg in args), *(f"{key}={_describe(arg)}" for key, arg in kwargs.items())])
+    tensors = _tensors_in([*args, *kwargs.values()])
+    before = [tensor.clone() for tensor in tensors]
     try:
         result = fn(*args, **kwargs)
     except NotImplementedError:
@@ -27,17 +30,34 @@ def call(fn: Callable, *args: Any, **kwargs: Any) -> Any:
         raise CheckFailed(f"{name}({given}) raised {type(error).__name__}: {error}") from error
     if result is None:
         raise CheckFailed(f"{name}({given}) returned None. Is a `return` missing?")
+    for tensor, kept in zip(tensors, before, strict=True):
+        if not torch.equal(tensor, kept):
+            raise CheckFailed(
+                f"{name}({given}): the input of shape {tuple(kept.shape)} was changed in place, and the caller still "
+                "needs it. +=, *=, /=, an assignment to a slice and methods that end in _ do so: make a new tensor"
+            )
     return result
 
 
+def _tensors_in(values: Any) -> list[torch.Tensor]:
+    """All tensors among values, in lists and dictionaries too."""
+    if isinstance(values, torch.Tensor):
+        return [values]
+    if isinstance(values, dict):
+        values = list(values.values())
+    return [tensor for value in values for tensor in _tensors_in(value)] if isinstance(values, list | tuple) else []
+
+
 def _describe(value: Any) -> str:
-    """A tensor by its shape, a function by its name, a module by its class, a list by what is in it."""
+    """A tensor by its shape, a function by its name, a module by its class, a list or dict by what is in it."""
     if isinstance(value, torch.Tensor):
         return f"Tensor{tuple(value.shape)}"
     if isinstance(value, torch.nn.Module):  # its repr has a line for each layer
         return type(value).__name__
     if isinstance(value, list):
         return f"[{', '.join(map(_describe, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {_describe(item)}" for key, item in value.items()) + "}"
     return getattr(value, "__name__", None) or repr(value)
 
 

@@ -59,11 +59,10 @@ def check_forward_features(fn):
     model = Model((4, 8), patch=2, dim=dim, depth=2, num_classes=7).eval()
     images = torch.randn(batch, 2, 4, 8)
     kept = {name: value.clone() for name, value in model.state_dict().items()}
-    kept_images = images.clone()
     result = call(fn, model, images)
     expect(
-        torch.equal(images, kept_images) and all(torch.equal(v, kept[k]) for k, v in model.state_dict().items()),
-        "the images or the model's parameters were changed in place: work on new tensors",
+        all(torch.equal(value, kept[name]) for name, value in model.state_dict().items()),
+        "the model's parameters were changed in place: work on new tensors",
     )
 
     patches = model.patch_embed(images)
@@ -139,7 +138,6 @@ def pool_tokens(tokens: Float[Tensor, "b n d"], pool: str, num_prefix_tokens: in
 def check_pool_tokens(fn):
     batch, n, dim = 3, 7, 5
     tokens = torch.randn(batch, n, dim)
-    kept = tokens.clone()
     first = torch.stack([tokens[i, 0] for i in range(batch)])
     result = call(fn, tokens, "cls", 1)
     shape = tuple(result.shape) if isinstance(result, Tensor) else None
@@ -185,7 +183,6 @@ def check_pool_tokens(fn):
         expect(close(call(fn, tokens, "mean", prefix), truth), hint)
     result = call(fn, tokens, "mean")
     expect(close(result, patches_only), "num_prefix_tokens must be 1 where it is not given: keep its default")
-    expect(torch.equal(tokens, kept), "the tokens were changed in place: work on a new tensor")
 
 
 def _number(result: Any) -> int | float:
@@ -319,10 +316,8 @@ def check_cross_entropy(fn):
     batch, classes = 6, 4
     logits = 2 * torch.randn(batch, classes)
     labels = torch.tensor([3, 0, 1, 1, 2, 0])
-    kept = logits.clone()
     truth = F.cross_entropy(logits.double(), labels)
     result = call(fn, logits, labels)
-    expect(torch.equal(logits, kept), "the logits were changed in place: work on a new tensor")
     expect(
         not (isinstance(result, Tensor) and result.shape == (batch,)),
         "one loss for each image was returned; return their mean",

@@ -75,10 +75,8 @@ def _check_refusal(fn, img_size):
 @checks(patchify)
 def check_patchify(fn):
     images = _images()
-    kept = images.clone()
     n, length = GRID[0] * GRID[1], CHANNELS * PATCH[0] * PATCH[1]
     result = call(fn, images, PATCH)
-    expect(torch.equal(images, kept), "the images were changed in place: work on a new tensor")
     expect_shape(result, (BATCH, n, length), f"{n} patches of {CHANNELS}·{PATCH[0]}·{PATCH[1]} numbers were wanted")
     cut = _cut(images)
     mistakes = {
@@ -130,7 +128,7 @@ def check_kernel_to_matrix(fn):
     conv = torch.nn.Conv2d(CHANNELS, 11, kernel_size=PATCH, stride=PATCH, bias=False)
     kernel = conv.weight.detach()
     length = CHANNELS * PATCH[0] * PATCH[1]
-    result = call(fn, kernel.clone())
+    result = call(fn, kernel)
     expect(
         not (isinstance(result, Tensor) and result.shape == (length, 11)),
         f"got ({length}, 11). nn.Linear keeps its weight as (out, in), so d comes first",

@@ -21,9 +21,9 @@ def add_cls_token(tokens: Float[Tensor, "b n d"], cls_token: Float[Tensor, "1 1 
 def check_add_cls_token(fn):
     tokens, cls_token = torch.randn(3, 5, 4), torch.randn(1, 1, 4)
     try:
-        result = call(fn, tokens.clone(), cls_token.clone())
+        result = call(fn, tokens, cls_token)
     except CheckFailed:
-        one = call(fn, tokens[:1].clone(), cls_token.clone())  # a failure here is of another kind: let it through
+        one = call(fn, tokens[:1], cls_token)  # a failure here is of another kind: let it through
         expect(
             not close(one, torch.cat([cls_token, tokens[:1]], dim=1)),
             "it works for a batch of one only: torch.cat does not broadcast the (1, 1, d) class token. Expand it",
@@ -51,7 +51,7 @@ def check_add_cls_token(fn):
     )
     expect(close(result[:, :1], everywhere), "only the first image has the class token in front")
     try:
-        call(fn, tokens[:2].clone(), cls_token.clone())
+        call(fn, tokens[:2], cls_token)
     except CheckFailed as failure:
         raise CheckFailed(f"a batch of 3 works, a batch of 2 fails: take b from the tokens ({failure})") from None
     with torch.enable_grad():
@@ -92,9 +92,7 @@ def check_order_blind(fn):
     def answer(encode, given):
         return yes_or_no(call(fn, encode, given))
 
-    given = tokens.clone()
-    verdict = answer(blind, given)
-    expect(torch.equal(given, tokens), "`tokens` was shuffled in place. Index with a permutation, that copies")
+    verdict = answer(blind, tokens)
     expect(len(seen) > 1, "call `encode` twice: on the tokens as they are, and on the shuffled ones")
     moved = [x for x in seen if not torch.equal(x, tokens)]
     expect(len(moved) > 0, "`encode` saw the same tokens each time: shuffle them for the second call")
@@ -109,27 +107,27 @@ def check_order_blind(fn):
         )
         places = int((x != tokens).any(dim=2).any(dim=0).sum())
         expect(places > 2, "only two tokens changed places, and some encoders are blind to that alone: torch.randperm")
-    rising = answer(weigh(*range(12)), tokens.clone())
+    rising = answer(weigh(*range(12)), tokens)
     expect(verdict or not rising, "the answer is the wrong way round: blind means that the output does NOT change")
     expect(verdict, "an encoder that averages its patch tokens was called not blind: how are the outputs compared?")
     expect(not rising, "an encoder that weighs each token by its place was called blind: how are the outputs compared?")
     calls = iter(range(1000))
     expect(
-        answer(lambda x: x[:, 0] + 1e-7 * next(calls), tokens.clone()),
+        answer(lambda x: x[:, 0] + 1e-7 * next(calls), tokens),
         "outputs 1e-7 apart were called different. Sums in another order are rounded differently: torch.allclose",
     )
     expect(
-        answer(lambda x: 0 * x[:, 0] + 1e-7 * next(calls), tokens.clone()),
+        answer(lambda x: 0 * x[:, 0] + 1e-7 * next(calls), tokens),
         "outputs near 0 and 1e-7 apart were called different: give torch.allclose an atol of 1e-5, its own is 1e-8",
     )
     placed = weigh(*range(12))
     expect(
-        not answer(lambda x: placed(x) - placed(x).mean(dim=1, keepdim=True), tokens.clone()),
+        not answer(lambda x: placed(x) - placed(x).mean(dim=1, keepdim=True), tokens),
         "outputs of equal sum were called equal: compare them number by number",
     )
     palindrome = weigh(0, 1, 2, 3, 4, 5, 6, 5, 4, 3, 2, 1)
     expect(
-        not answer(palindrome, tokens.clone()),
+        not answer(palindrome, tokens),
         "reversing is one order of many, and some encoders are blind to that one alone: torch.randperm",
     )
 
@@ -137,7 +135,7 @@ def check_order_blind(fn):
         return (x[:, 1:] * x[:, 1:].roll(1, dims=1)).sum(dim=1)
 
     expect(
-        not answer(neighbours, tokens.clone()),
+        not answer(neighbours, tokens),
         "moving all tokens along keeps who stands beside whom, and some encoders see that alone: torch.randperm",
     )
 
@@ -220,9 +218,7 @@ def position_similarity(table: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
 @checks(position_similarity)
 def check_position_similarity(fn):
     table = torch.randn(6, 4) + 1
-    given = table.clone()
-    result = call(fn, given)
-    expect(torch.equal(given, table), "`table` was changed in place (/=): make a new tensor")
+    result = call(fn, table)
     expect_shape(result, (6, 6), "rows are compared with rows: (n, d) times (d, n)")
     truth = F.cosine_similarity(table[:, None], table[None], dim=-1)
     dot, norm = table @ table.T, table.norm(dim=1, keepdim=True)
@@ -345,17 +341,18 @@ def check_resample_pos_embed(fn):
     old, new, dim = (3, 5), (6, 4), 2
     pos_embed = torch.randn(1, 16, dim)
     prefix, patches = pos_embed[:, :1], pos_embed[0, 1:]
-    given = pos_embed.clone()
     try:
-        result = call(fn, given, old, new)
+        result = call(fn, pos_embed, old, new)
     except CheckFailed:
-        all_patches = call(fn, pos_embed.clone(), (4, 4), new)
+        try:
+            all_patches = call(fn, pos_embed, (4, 4), new)
+        except CheckFailed:
+            all_patches = None
         expect(
             tuple(getattr(all_patches, "shape", ())) != (1, 24, dim),
             "16 rows make no 3×5 grid: the class token has no place in it. Set row 0 aside, and put it back in front",
         )
         raise
-    expect(torch.equal(given, pos_embed), "`pos_embed` was changed in place: make a new tensor")
     usual = {(1, 24, dim): "put the class token back in front", (1, 16, dim): "the new grid has 6·4 patches"}
     expect_shape(result, (1, 25, dim), "a class token and 6·4 patches", usual)
     expect(not torch.equal(result[:, -1:], prefix), "the class token went to the end: it stays token 0")

@@ -122,6 +122,8 @@ def _rename_mistake(theirs: str, ours: str, result: str) -> str:
         return f"Nothing was replaced; it is {ours}"
     if theirs.startswith("vit.layernorm"):
         return f"`vit.layernorm` is the final norm, {ours}; those with `_before` and `_after` belong to a block"
+    if result.startswith("vit.embeddings"):
+        return f"Nothing of `vit.embeddings.` stays: {ours}"
     if result.startswith(("vit.", "encoder.")):
         return "Something of `vit.encoder.` is left: `vit.encoder.layer.` becomes `blocks.`"
     if "." in ours and result.split(".")[-1] != ours.split(".")[-1]:
@@ -147,10 +149,10 @@ def split_in_proj(in_proj: Float[Tensor, "three_d d"], num_heads: int) -> tuple[
 
 @checks(split_in_proj)
 def check_split_in_proj(fn):
-    dim, heads = 12, 3
+    dim, heads = 12, 2  # not as many heads as parts
     layer = torch.nn.MultiheadAttention(dim, heads, batch_first=True, bias=False)
     weight = layer.in_proj_weight.detach().clone()
-    result = call(fn, weight.clone(), heads)
+    result = call(fn, weight, heads)
     expect(
         isinstance(result, torch.Tensor | tuple | list) and len(result) == 3,
         f"expected three tensors, queries, keys and values; got {type(result).__name__} of {len(result)}"
@@ -210,23 +212,23 @@ def check_loading_report(fn):
     wanted = {"a.weight": torch.zeros(2, 3), "a.bias": torch.zeros(2), "b.weight": torch.zeros(4, 2)}
     wanted |= {"head.weight": torch.zeros(5, 4), "head.bias": torch.zeros(5)}
     given = {"a.weight": torch.ones(2, 3), "old.weight": torch.ones(4, 2), "head.weight": torch.ones(7, 4)}
+    wanted["c.weight"], given["c.weight"] = torch.zeros(3, 2), torch.ones(3, 5)
     given |= {"b.weight": torch.ones(2, 4), "a.bias": torch.ones(2), "old.bias": torch.ones(5)}
-    before = {name: value.clone() for name, value in wanted.items()}
     result = call(fn, wanted, given)
     expect(isinstance(result, dict), f"expected a dict of lists, got {type(result).__name__}")
     keys = ("fits", "missing", "spare", "misfits")
     expect(set(result) == set(keys), f"the keys are {', '.join(keys)}; got {', '.join(map(str, result))}")
-    expect(
-        all(torch.equal(wanted[name], value) for name, value in before.items()),
-        "a report must load nothing: the model's weights were changed",
-    )
     got = {key: sorted(result[key]) for key in keys}
     truth = {
         "fits": ["a.bias", "a.weight"],
         "missing": ["head.bias"],
         "spare": ["old.bias", "old.weight"],
-        "misfits": ["b.weight", "head.weight"],
+        "misfits": ["b.weight", "c.weight", "head.weight"],
     }
+    expect(
+        "c.weight" not in got["fits"] or "b.weight" in got["fits"],
+        "c.weight is (3, 2) in the model and (3, 5) in the file. Compare whole shapes, not the first axis alone",
+    )
     expect(
         not {"b.weight", "head.weight"} <= set(got["fits"]),
         "head.weight and b.weight have the same names on both sides, but other shapes: they do not fit",
@@ -271,9 +273,10 @@ def check_top_k_names(fn):
     chances = torch.tensor([[0.1, 0.4, 0.05, 0.25, 0.2], [0.3, 0.02, 0.6, 0.03, 0.05], [0.15, 0.2, 0.24, 0.01, 0.4]])
     logits = chances.log() + torch.tensor([[-1.0], [2.0], [0.5]])  # any constant may be added to a row
     k = 2
-    result = call(fn, logits.clone(), names, k)
+    result = call(fn, logits, names, k)
     expect(isinstance(result, list), f"expected a list, got {type(result).__name__}")
     expect(len(result) == 3, f"expected a list for each of 3 images, got {len(result)}")
+    expect(all(isinstance(row, list | tuple) for row in result), "each image's entry is a list of pairs")
     rows = [list(row) for row in result]
     expect(
         all(len(row) == k for row in rows),
@@ -331,16 +334,15 @@ def linear_probe(
 
 @checks(linear_probe)
 def check_linear_probe(fn):
-    n, d, k, ridge = 14, 4, 3, 2.0
-    features, labels = torch.randn(n, d) + torch.tensor([1.0, -2, 0, 3]), torch.arange(n) % k
+    n, d, k, ridge = 14, 5, 4, 2.0
+    features = torch.randn(n, d) + torch.tensor([1.0, -2, 0, 3, 0])
+    labels = torch.arange(n) % 3  # class 3 has no image
     labels[-3:] = 0  # classes of different sizes
-    given = features.clone(), labels.clone()
-    result = call(fn, *given, k, ridge)
+    result = call(fn, features, labels, k, ridge)
     expect(
         isinstance(result, tuple | list) and len(result) == 2,
         f"expected two tensors, weight and bias; got {type(result).__name__}",
     )
-    expect(torch.equal(given[0], features), "the features were changed in place: make new tensors")
     usual = {(d, k): "a Linear's weight is (classes, d): transpose it", (k, d + 1): "keep the bias apart"}
     expect_shape(result[0], (k, d), "a row of weights for each class", usual)
     expect_shape(result[1], (k,), "a bias for each class", {(k, 1): "a bias is a vector: (k,)", (1, k): "(k,)"})
