@@ -84,3 +84,16 @@ def test_a_wrong_shape_may_have_its_own_hint():
 def test_unknown_exercise_lists_what_there_is():
     with pytest.raises(ValueError, match=r"no exercise 'patchfy'; there are .*patchify"):
         exercise("patchfy", patchify)
+
+
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: [x], lambda x: {"weight": x}, lambda x: {"both": [x, x]}])
+def test_an_answer_that_changes_its_input_is_told_so(wrap):
+    def fn(given):
+        while not isinstance(given, torch.Tensor):
+            given = next(iter(given.values() if isinstance(given, dict) else given))
+        given[:, 1] = 0
+        return given
+
+    with pytest.raises(CheckFailed, match=r"the input of shape \(2, 3\) was changed in place"):
+        call(fn, wrap(torch.ones(2, 3)))
+    assert call(lambda given: 3, wrap(torch.ones(2, 3))) == 3
