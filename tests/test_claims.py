@@ -26,6 +26,28 @@ def points(sweep: str) -> dict[str, list[float]]:
     return {name: [100 * share for share in shares] for name, shares in recorded(sweep, "test_accuracy").items()}
 
 
+def runs_of(name: str) -> list[dict]:
+    """The recorded runs of a name, one for each seed."""
+    return [load_metrics(run) for run in recorded_runs() if re.fullmatch(rf"{name}(-\d)?", run)]
+
+
+def test_what_chapter_6_says_of_the_recorded_runs():
+    def wrong(name: str, *, val: bool = False) -> list[float]:
+        return [1 - (r["history"][-1]["val_accuracy"] if val else r["test"]["accuracy"]) for r in runs_of(name)]
+
+    silent = [(torch.tensor(run["test"]["confusion"]).sum(0) == 0).any().item() for run in runs_of("mnist-seed")]
+    assert silent.count(True) == 1  # "has lost a digit"
+    small, large = wrong("mnist"), wrong("mnist-patch14")
+    assert max(small) > min(large) and max(large) > min(small)  # "runs overlap"
+    narrow = {size: torch.tensor(wrong(f"mnist-fixed{size}", val=True)).double() for size in ("", "-patch7", "-patch4")}
+    assert narrow["-patch7"].min() > narrow[""].max()
+    _, low, high = effect_interval(narrow[""], narrow["-patch4"])
+    assert low < 0 < high
+    assert max(wrong("mnist", val=True)) < min(wrong("mnist-plain", val=True))
+    learned = [run["history"][-1]["train_accuracy"] for name in ("mnist", "mnist-plain") for run in runs_of(name)]
+    assert learned[-1] == max(learned)
+
+
 def test_what_chapter_7_says_of_the_mild_recipe_is_what_was_recorded():
     history = load_metrics("cifar10-tiny-mild")["history"]
     train, val = ([entry[f"{part}_accuracy"] for entry in history] for part in ("train", "val"))
@@ -76,7 +98,7 @@ def test_what_chapter_10_says_of_mnist_is_what_was_recorded():
 def test_what_chapter_10_says_of_the_end_of_mnist_s_front_is_what_was_recorded():
     costs, accuracies = [], []
     for name in ("mnist-patch14", "mnist", "mnist-patch4"):
-        runs = [load_metrics(run) for run in recorded_runs() if re.fullmatch(rf"{name}(-\d)?", run)]
+        runs = runs_of(name)
         costs.append(training_flops(recipe_from_dict(runs[0]["recipe"]).model) * runs[0]["samples_seen"])
         accuracies.append(sum(run["test"]["accuracy"] for run in runs) / len(runs))
     for (cheap, dear), (less, more) in zip(pairwise(costs), pairwise(accuracies), strict=True):

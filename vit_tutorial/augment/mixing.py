@@ -17,7 +17,7 @@ Targets = Float[Tensor, "b k"]
 def mixup(images: Images, targets: Targets, alpha: float, generator: Generator | None = None) -> tuple[Images, Targets]:
     """Blend each image, and its target, with another of the batch; its share is drawn from Beta(alpha, alpha).
 
-    Source: Zhang et al. 2018, equation 1; the share is drawn for each image, not once for the batch.
+    Source: Zhang et al. 2018, section 2; the share is drawn for each image, not once for the batch.
     """
     share = _beta(images, alpha, generator)
     partner = torch.randperm(len(images), device=images.device, generator=generator)
