@@ -199,25 +199,24 @@ def check_attention_weights(fn):
         raise
     _check_weights(result, q, k)
 
-    q, k = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 7, 4)
-    try:
-        result = call(fn, q, k)
-    except CheckFailed as failure:
-        raise CheckFailed(
-            f"right for one head, but {failure}. Batch and heads may stand in front: swap only the last two axes, "
-            "with k.mT or k.transpose(-2, -1); k.T and k.transpose(0, 1) reach for other axes."
-        ) from failure
-    _check_weights(result, q, k)
-
-    q, k = torch.randn(3, 5, 4), torch.randn(3, 7, 4)
-    try:
-        result = call(fn, q, k)
-    except CheckFailed as failure:
-        raise CheckFailed(
-            f"right for one head, and with batch and heads, but {failure}. A batch alone may stand in front, too: k.mT "
-            "turns the last two axes, whatever is before them."
-        ) from failure
-    _check_weights(result, q, k)
+    in_front = {
+        (
+            2,
+            3,
+        ): "right for one head, but {}. Batch and heads may stand in front: swap only the last two axes, with k.mT or "
+        "k.transpose(-2, -1); k.T and k.transpose(0, 1) reach for other axes.",
+        (
+            3,
+        ): "right for one head, and with batch and heads, but {}. A batch alone may stand in front, too: k.mT turns the "
+        "last two axes, whatever is before them.",
+    }
+    for lead, hint in in_front.items():
+        q, k = torch.randn(*lead, 5, 4), torch.randn(*lead, 7, 4)
+        try:
+            result = call(fn, q, k)
+        except CheckFailed as failure:
+            raise CheckFailed(hint.format(failure)) from failure
+        _check_weights(result, q, k)
 
     q, k = torch.randn(5, 9), torch.randn(7, 9)
     expect(
