@@ -115,7 +115,7 @@ ATTENTION_WEIGHTS = {
     ).softmax(-1),
     "Batch and heads may stand in front": lambda q, k: (q @ k.transpose(0, 1) / q.shape[-1] ** 0.5).softmax(-1),
     "A batch alone may stand in front": lambda q, k: (
-        q @ (k.permute(0, 1, 3, 2) if k.ndim == 4 else k.T) / q.shape[-1] ** 0.5
+        q @ (k.permute(0, 1, 3, 2) if k.ndim == 4 else k.transpose(0, 1)) / q.shape[-1] ** 0.5
     ).softmax(-1),
     "Leave out the product with the values": lambda q, k: F.scaled_dot_product_attention(q, k, k),
     "in place": _in_place,

@@ -214,6 +214,14 @@ def _three_axes_only(x, p, training):
     return x * _mask(p, len(x), 1, 1) / (1 - p) if training and p else x
 
 
+def _fixed_number(x, p, training):
+    if not training:
+        return x
+    mask = torch.ones(len(x), *[1] * (x.ndim - 1))
+    mask[torch.randperm(len(x))[: round(p * len(x))]] = 0
+    return x * mask / (1 - p) if p < 1 else x * 0
+
+
 def test_drop_path():
     def in_training(drop):
         return lambda x, p, training: drop(x, p) if training and p else x
@@ -233,6 +241,7 @@ def test_drop_path():
             "divided by p": in_training(lambda x, p: x * _mask(p, len(x), 1, 1) / p),
             "multiplied by 1 − p": in_training(lambda x, p: x * _mask(p, len(x), 1, 1) * (1 - p)),
             "same images": _reseeded,
+            "a fixed number": _fixed_number,
             "in place": _drop_path_in_place,
             "x.ndim": _three_axes_only,
             "nothing is dropped": lambda x, p, training: x,

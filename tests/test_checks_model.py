@@ -58,6 +58,10 @@ def test_forward_features():
         "forward_features",
         forward_features,
         {
+            "cannot be trained": lambda model, images: forward_features(model, images).detach(),
+            "no gradient reaches pos_embed": lambda model, images: model.norm(
+                model.blocks(embed(model, images) + model.pos_embed.data)
+            ),
             "the class token has no position": lambda model, images: model.norm(
                 model.blocks(_cat(model, model.patch_embed(images) + model.pos_embed[:, 1:]))
             ),
@@ -136,6 +140,7 @@ def test_pool_tokens():
         "pool_tokens",
         pool_tokens,
         {
+            "flows back to the tokens": lambda *args: pool_tokens(*args).detach(),
             "read the last token": lambda tokens, pool, prefix: tokens[:, -1],
             "that is the whole first image": lambda tokens, pool, prefix: tokens[0],
             "a slice keeps its axis": lambda tokens, pool, prefix: tokens[:, :1],
@@ -266,6 +271,9 @@ def test_cross_entropy():
         "cross_entropy",
         cross_entropy,
         {
+            "the gradient is not": lambda z, y: (
+                z.logsumexp(1) - torch.tensor([z[i, k].item() for i, k in enumerate(y)])
+            ).mean(),
             "sum over the batch": lambda z, y: F.cross_entropy(z, y, reduction="sum"),
             "the sign": lambda z, y: -F.cross_entropy(z, y),
             "applied twice": lambda z, y: F.cross_entropy(z.softmax(1), y),

@@ -22,7 +22,7 @@ def test_num_patches():
             "height goes with height": lambda image, patch: (image[0] // patch[1]) * (image[1] // patch[1]),
             "in silence": lambda image, patch: (image[0] // patch[0]) * (image[1] // patch[1]),
             "Test each side": lambda image, patch: image[0] * image[1] // (patch[0] * patch[1]),
-            "2·2 = 4 patches of 4×6, got 3": lambda image, patch: (image[0] // patch[1]) * (image[1] // patch[0]),
+            "2·3 = 6 patches of 4×6, got 4": lambda image, patch: (image[0] // patch[1]) * (image[1] // patch[0]),
             "rounded up to 64": lambda image, patch: -(-image[0] // patch[0]) * -(-image[1] // patch[1]),
             "a 32×30 image": _height_alone,
             "AssertionError was raised": _asserted,
@@ -147,6 +147,10 @@ def _pad(left, right, top, bottom):
     return fn
 
 
+def _a_patch_more(images, patch):
+    return F.pad(images, (0, patch[1] - images.shape[3] % patch[1], 0, patch[0] - images.shape[2] % patch[0]))
+
+
 def test_pad_to_patches():
     assert_hints(
         "pad_to_patches",
@@ -162,9 +166,12 @@ def test_pad_to_patches():
             "must be zeros": lambda images, patch: F.pad(
                 images, (0, -images.shape[3] % patch[1], 0, -images.shape[2] % patch[0]), value=0.5
             ),
-            "needs no padding": lambda images, patch: F.pad(
-                images, (0, patch[1] - images.shape[3] % patch[1], 0, patch[0] - images.shape[2] % patch[0])
+            "by itself": lambda images, patch: (
+                images
+                if images.shape[2] % patch[0] == images.shape[3] % patch[1] == 0
+                else _a_patch_more(images, patch)
             ),
+            "needs no padding": _a_patch_more,
         },
     )
 

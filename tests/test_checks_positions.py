@@ -89,6 +89,9 @@ def test_order_blind():
             "only two tokens": _loosely_blind_after(lambda tokens: tokens[:, [0, 2, 1, *range(3, tokens.shape[1])]]),
             "number by number": _blind_after(_shuffle, lambda a, b: torch.allclose(a.sum(), b.sum(), atol=1e-4)),
             "moving all": _loosely_blind_after(lambda tokens: torch.cat([tokens[:, :1], tokens[:, 1:].roll(1, 1)], 1)),
+            "one number of the last image": _blind_after(_shuffle, lambda a, b: torch.allclose(a[0], b[0], atol=1e-5)),
+            "too wide": _blind_after(_shuffle, lambda a, b: torch.allclose(a, b, atol=0.1)),
+            "abs()": _blind_after(_shuffle, lambda a, b: (a - b).max() < 1e-5),
             "True or False": _blind_after(_shuffle, lambda a, b: (a - b).abs() < 1e-5),
         },
     )

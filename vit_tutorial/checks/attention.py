@@ -203,12 +203,10 @@ def check_attention_weights(fn):
         (
             2,
             3,
-        ): "right for one head, but {}. Batch and heads may stand in front: swap only the last two axes, with k.mT or "
-        "k.transpose(-2, -1); k.T and k.transpose(0, 1) reach for other axes.",
-        (
-            3,
-        ): "right for one head, and with batch and heads, but {}. A batch alone may stand in front, too: k.mT turns the "
-        "last two axes, whatever is before them.",
+        ): "right for one head, but {}. Batch and heads may stand in front: swap only the last two axes, with k.mT "
+        "or k.transpose(-2, -1); k.T and k.transpose(0, 1) reach for other axes.",
+        (3,): "right for one head, and with batch and heads, but {}. A batch alone may stand in front, too: "
+        "k.mT turns the last two axes, whatever is before them.",
     }
     for lead, hint in in_front.items():
         q, k = torch.randn(*lead, 5, 4), torch.randn(*lead, 7, 4)

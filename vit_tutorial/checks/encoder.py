@@ -238,6 +238,11 @@ def check_drop_path(fn):
         {hint: torch.full_like(scale, wrong) for hint, wrong in mistakes.items()},
         f"the images that stay must be divided by 1 − p = {1 - p}, so that the mean stays",
     )
+    alone = [bool((call(fn, x[:1], 0.5, True) == 0).all()) for _ in range(50)]
+    expect(
+        any(alone) and not all(alone),
+        "an image alone in its batch always meets the same fate: you drop a fixed number. Draw for each image apart",
+    )
     for shape in [(7, 3), (2, 3, 4, 5)]:
         expect_shape(call(fn, torch.rand(shape), p, True), shape, "x may have any number of axes: use x.ndim, not 3")
 
@@ -388,4 +393,9 @@ def check_norm_is_alive(fn):
         answer(layer(norm_first=False), "norm1"),
         "norm1 of a post-norm block was called dead. There norm2 follows, whose outputs sum to a constant: "
         "compare the outputs, not their sum",
+    )
+    nested = nn.Sequential(half)
+    expect(
+        answer(nested, "0.norm1") and not answer(nested, "0.norm2"),
+        "a norm deeper inside the block, such as 0.norm1, was judged wrongly: use block.get_submodule(name)",
     )

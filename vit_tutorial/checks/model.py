@@ -128,6 +128,20 @@ def check_forward_features(fn):
         expect(not any(close(result, wrong) for wrong in wrongs), hint)
     expect(close(result, truth), "the tokens differ from equations 1 to 4: embed, class token, positions, blocks, norm")
 
+    parameters = {name: value for name, value in model.named_parameters() if not name.startswith("head")}
+    with torch.enable_grad():
+        result = call(fn, model, images)
+        expect(
+            result.requires_grad,
+            "no gradient reaches the model, so it cannot be trained: no torch.no_grad(), detach or data here",
+        )
+        gradients = torch.autograd.grad(result.pow(2).sum(), list(parameters.values()), allow_unused=True)
+    for name, gradient in zip(parameters, gradients, strict=True):
+        expect(
+            gradient is not None,
+            f"no gradient reaches {name}, so it would never be trained: use it without .data or detach",
+        )
+
 
 def pool_tokens(tokens: Float[Tensor, "b n d"], pool: str, num_prefix_tokens: int = 1) -> Float[Tensor, "b d"]:
     """One vector for each image: token 0, or the mean of the patch tokens, which stand behind the prefix."""
@@ -183,6 +197,13 @@ def check_pool_tokens(fn):
         expect(close(call(fn, tokens, "mean", prefix), truth), hint)
     result = call(fn, tokens, "mean")
     expect(close(result, patches_only), "num_prefix_tokens must be 1 where it is not given: keep its default")
+    for pool in ("cls", "mean"):
+        with torch.enable_grad():
+            result = call(fn, tokens.clone().requires_grad_(), pool, 1)
+        expect(
+            result.requires_grad,
+            f"pool={pool!r}: no gradient flows back to the tokens: a detach, .data or no_grad cuts it",
+        )
 
 
 def _number(result: Any) -> int | float:
@@ -355,10 +376,18 @@ def check_cross_entropy(fn):
     compare(result.double(), truth, mistakes, otherwise, tolerance=1e-4)
 
     with torch.enable_grad():
-        result = call(fn, logits.clone().requires_grad_(), labels)
+        leaf, theirs = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+        result = call(fn, leaf, labels)
+        expect(
+            isinstance(result, Tensor) and result.requires_grad,
+            "the value is right, but no gradient can flow through it: return a tensor, without float, item or detach",
+        )
+        (gradient,) = torch.autograd.grad(result, leaf, allow_unused=True)
+        (wanted,) = torch.autograd.grad(F.cross_entropy(theirs, labels), theirs)
     expect(
-        isinstance(result, Tensor) and result.requires_grad,
-        "the value is right, but no gradient can flow through it: return a tensor, without float, item or detach",
+        close(gradient, wanted, 1e-4),
+        "the value is right, but the gradient is not: a part of the sum is cut off from it. torch.tensor([...]), "
+        "detach and item make plain numbers; pick the labels' logits with gather or an index",
     )
 
     result = torch.as_tensor(call(fn, logits + 1000, labels))

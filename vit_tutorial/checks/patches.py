@@ -44,8 +44,8 @@ def check_num_patches(fn):
     count = call(fn, (32, 64), (8, 8))
     expect(count not in (16, 64), f"a 32×64 image has 4·8 = 32 patches of 8×8, got {count}: one side was squared")
     expect(count == 32, f"a 32×64 image has 4·8 = 32 patches of 8×8, got {count}")
-    count = call(fn, (8, 12), (4, 6))
-    expect(count == 4, f"an 8×12 image has 2·2 = 4 patches of 4×6, got {count}: height goes with height")
+    count = call(fn, (8, 18), (4, 6))
+    expect(count == 6, f"an 8×18 image has 2·3 = 6 patches of 4×6, got {count}: height goes with height")
     _check_refusal(fn, (30, 32))
     _check_refusal(fn, (32, 30))
     expect(not isinstance(count, float), f"got {count}: a number of patches is an int. / gives a float, // does not")
@@ -174,3 +174,6 @@ def check_pad_to_patches(fn):
     expect(close(result.sum(), images.sum()), "the padding must be zeros")
     result = call(fn, images[:, :, :8, :12], (4, 6))
     expect_shape(result, (1, 2, 8, 12), "An image that fits already needs no padding: -9 % 4 is 3, but -8 % 4 is 0")
+    one_side = "one side fits already, and got a whole patch more: treat each side by itself"
+    expect_shape(call(fn, images[:, :, :, :12], (4, 6)), (1, 2, 12, 12), one_side)
+    expect_shape(call(fn, images[:, :, :8], (4, 6)), (1, 2, 8, 18), one_side)

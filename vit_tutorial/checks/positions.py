@@ -125,6 +125,23 @@ def check_order_blind(fn):
         not answer(lambda x: placed(x) - placed(x).mean(dim=1, keepdim=True), tokens),
         "outputs of equal sum were called equal: compare them number by number",
     )
+    last = torch.zeros(3, 5)
+    last[2, 4] = 1
+    expect(
+        not answer(lambda x: placed(x) * last, tokens),
+        "outputs that differ in one number of the last image were called equal: `encode` gives (b, k), compare all of "
+        "it",
+    )
+    expect(
+        not answer(lambda x: 1e-4 * placed(x), tokens),
+        "outputs 1e-3 apart were called equal: the tolerance is too wide, 1e-5 is enough for rounding",
+    )
+    for sign in (1, -1):
+        steps = iter(range(1000))
+        expect(
+            not answer(lambda x, sign=sign, steps=steps: 0 * x[:, 0] + sign * next(steps), tokens),
+            "outputs 1 apart were called equal: take abs() of the difference before max()",
+        )
     palindrome = weigh(0, 1, 2, 3, 4, 5, 6, 5, 4, 3, 2, 1)
     expect(
         not answer(palindrome, tokens),
