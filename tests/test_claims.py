@@ -56,6 +56,12 @@ def test_what_chapter_7_says_of_the_mild_recipe_is_what_was_recorded():
     assert val[-1] < val[best] - 0.01 and train[-1] > train[best] + 0.01  # one turns down, the other climbs
 
 
+def test_what_chapter_7_says_of_the_first_tutorial_is_what_was_recorded():
+    run = load_metrics("cifar10-tiny-seed")
+    assert run["test"]["accuracy"] < 0.755  # the tutorial's own figure
+    assert "JPEG" in run["data"] and run["images"] == {"train": 45_000, "val": 5_000}
+
+
 def test_what_chapter_10_says_of_mnist_is_what_was_recorded():
     accuracies = points("mnist")
     mean = {variant: sum(found) / len(found) for variant, found in accuracies.items()}

@@ -168,7 +168,7 @@ DIGITS = Recipe(
 
 # vit-tutorial train cifar10-tiny-seed
 # Two published tutorials as written: 0.12 million parameters, no final norm, AdamW at a constant learning rate. Only
-# the 5,000 validation images are not trained on. About 130 minutes of one CPU core; not recorded yet.
+# the 5,000 validation images are not trained on. About 125 minutes of one CPU core; 72.8 % (test, JPEG copy).
 CIFAR10_TINY_SEED = Recipe(
     dataset="cifar10",
     model=PRESETS["cifar10_tiny"],
