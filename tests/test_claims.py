@@ -49,11 +49,18 @@ def test_what_chapter_6_says_of_the_recorded_runs():
 
 
 def test_what_chapter_7_says_of_the_mild_recipe_is_what_was_recorded():
-    history = load_metrics("cifar10-tiny-mild")["history"]
-    train, val = ([entry[f"{part}_accuracy"] for entry in history] for part in ("train", "val"))
-    best = val.index(max(val))
+    def curves(name: str) -> tuple[list[float], list[float], int]:
+        history = load_metrics(name)["history"]
+        train, val = ([entry[f"{part}_accuracy"] for entry in history] for part in ("train", "val"))
+        return train, val, val.index(max(val))
+
+    train, val, best = curves("cifar10-tiny-mild")
     assert 0.4 < best / len(val) < 0.6  # "half way"
     assert val[-1] < val[best] - 0.01 and train[-1] > train[best] + 0.01  # one turns down, the other climbs
+    _, harder, its_best = curves("cifar10-tiny")
+    assert its_best > best and harder[its_best] - harder[-1] < val[best] - val[-1]  # "later and less"
+    tested = [load_metrics(name)["test"]["accuracy"] for name in ("cifar10-tiny", "cifar10-tiny-mild")]
+    assert harder[-1] > val[-1] and tested[0] > tested[1]  # "ends higher"
 
 
 def test_what_chapter_7_says_of_the_first_tutorial_is_what_was_recorded():
