@@ -106,8 +106,7 @@ def _no_gradients_ever(model, images):
 
 
 def _freezes(model, images):
-    maps = record_maps(model.requires_grad_(False), images)
-    return maps
+    return record_maps(model.requires_grad_(False), images)
 
 
 def test_record_maps():

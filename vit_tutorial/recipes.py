@@ -183,8 +183,8 @@ CIFAR10_TINY_SEED = Recipe(
 )
 
 # vit-tutorial train cifar10-tiny
-# The same model with a final norm, and the same 100 passes. About 140 minutes of one CPU core; 79.3 % (test).
-# With crop=2 and no more (recorded as cifar10-tiny-mild) validation was best half way, 80 %; test 77.65 %.
+# The same model with a final norm, and the same 100 passes. About 140 minutes of one CPU core; 79.3 % (test, JPEG
+# copy). With crop=2 and no more (recorded as cifar10-tiny-mild) validation was best half way, 80 %; test 77.65 %.
 CIFAR10_TINY = replace(
     CIFAR10_TINY_SEED,
     model=replace(PRESETS["cifar10_tiny"], final_norm=True),

@@ -199,16 +199,15 @@ def check_attention_weights(fn):
         raise
     _check_weights(result, q, k)
 
-    in_front = {
-        (
-            2,
-            3,
-        ): "right for one head, but {}. Batch and heads may stand in front: swap only the last two axes, with k.mT "
-        "or k.transpose(-2, -1); k.T and k.transpose(0, 1) reach for other axes.",
-        (3,): "right for one head, and with batch and heads, but {}. A batch alone may stand in front, too: "
-        "k.mT turns the last two axes, whatever is before them.",
-    }
-    for lead, hint in in_front.items():
+    both = (
+        "right for one head, but {}. Batch and heads may stand in front: swap only the last two axes, with k.mT or "
+        "k.transpose(-2, -1); k.T and k.transpose(0, 1) reach for other axes."
+    )
+    batch_alone = (
+        "right for one head, and with batch and heads, but {}. A batch alone may stand in front, too: k.mT turns the "
+        "last two axes, whatever is before them."
+    )
+    for lead, hint in (((2, 3), both), ((3,), batch_alone)):
         q, k = torch.randn(*lead, 5, 4), torch.randn(*lead, 7, 4)
         try:
             result = call(fn, q, k)

@@ -167,7 +167,7 @@ def check_warmup_cosine(fn):
     for step in (0, 1, total // 2):
         value, wanted = float(call(fn, step, total, 0, peak)), peak * (1 + math.cos(math.pi * step / total)) / 2
         expect(
-            math.isclose(value, wanted, rel_tol=1e-4),
+            math.isclose(value, wanted, rel_tol=1e-6),
             f"without warm-up, step {step} has {wanted:g}, on a cosine that begins at step 0; got {value:g}",
         )
 
