@@ -26,6 +26,11 @@ def points(sweep: str) -> dict[str, list[float]]:
     return {name: [100 * share for share in shares] for name, shares in recorded(sweep, "test_accuracy").items()}
 
 
+def effect_of(values: dict[str, list[float]], variant: str, base: str) -> tuple[float, float, float]:
+    """How far a recipe's mean is from that of its base, and the two ends of the 95 % interval."""
+    return effect_interval(*(torch.tensor(values[name]).double() for name in (base, variant)))
+
+
 def runs_of(name: str) -> list[dict]:
     """The recorded runs of a name, one for each seed."""
     return [load_metrics(run) for run in recorded_runs() if re.fullmatch(rf"{name}(-\d)?", run)]
@@ -39,9 +44,9 @@ def test_what_chapter_6_says_of_the_recorded_runs():
     assert silent.count(True) == 1  # "has lost a digit"
     small, large = wrong("mnist"), wrong("mnist-patch14")
     assert max(small) > min(large) and max(large) > min(small)  # "runs overlap"
-    narrow = {size: torch.tensor(wrong(f"mnist-fixed{size}", val=True)).double() for size in ("", "-patch7", "-patch4")}
-    assert narrow["-patch7"].min() > narrow[""].max()
-    _, low, high = effect_interval(narrow[""], narrow["-patch4"])
+    narrow = {size: wrong(f"mnist-fixed{size}", val=True) for size in ("", "-patch7", "-patch4")}
+    assert min(narrow["-patch7"]) > max(narrow[""])
+    _, low, high = effect_of(narrow, "-patch4", "")
     assert low < 0 < high
     assert max(wrong("mnist", val=True)) < min(wrong("mnist-plain", val=True))
     learned = [run["history"][-1]["train_accuracy"] for name in ("mnist", "mnist-plain") for run in runs_of(name)]
@@ -75,7 +80,7 @@ def test_what_chapter_10_says_of_mnist_is_what_was_recorded():
     spent = {variant: min(found) for variant, found in recorded("mnist", "seconds").items()}
 
     def effect(variant: str, base: str = "base") -> tuple[float, float, float]:
-        return effect_interval(*(torch.tensor(accuracies[name]).double() for name in (base, variant)))
+        return effect_of(accuracies, variant, base)
 
     others = [name for name in mean if not any(word in name for word in ("resnet", "shuffled", "share"))]
     costly = {"adamw", "softmax-head", "wide", "no-positions"}
@@ -124,7 +129,7 @@ def test_what_chapter_11_says_of_the_recorded_runs():
 
     def effect(variant: str, of: dict[str, list[float]] = accuracies) -> tuple[float, float, float]:
         twin = "healthy, mean pool" if variant.endswith("mean pool") else "healthy"
-        return effect_interval(*(torch.tensor(of[name]).double() for name in (twin, variant)))
+        return effect_of(of, variant, twin)
 
     assert set(SWEEPS["clinic"].recipes) - set(accuracies) == {"dead residual norm"}  # it breaks
     assert max(accuracies["attention across the batch"]) < 15
