@@ -42,6 +42,40 @@ def test_torch_init_is_what_plain_layers_have():
     assert 0.8 < torch.cat(tokens).std() < 1.2
 
 
+def test_normal_init_is_the_first_cifar_tutorial_s_rule():
+    # Read off its script: matrices, kernel, class token and positions with std 0.02, biases 0, norms as they come.
+    model = make_model(RECIPES["cifar10-tiny-seed"])
+    for name, parameter in model.named_parameters():
+        values = parameter.detach()
+        if name.endswith("bias"):
+            assert not values.any(), name
+        elif "norm" in name:
+            assert (values == 1).all(), name
+        else:
+            assert abs(values.mean()) < 6 * 0.02 / values.numel() ** 0.5, name
+            assert abs(values.std() / 0.02 - 1) < 5 / (2 * values.numel()) ** 0.5, name
+
+
+def test_the_second_cifar_tutorial_starts_tokens_and_positions_at_zero():
+    recipe = RECIPES["cifar10-small-seed"]
+    model, plain = make_model(recipe), make_model(replace(recipe, init="torch"))
+    assert not model.cls_token.any() and not model.pos_embed.any()
+    assert plain.cls_token.any() and plain.pos_embed.any()
+    weight = model.blocks[5].mlp.fc2.weight
+    assert torch.equal(weight, plain.blocks[5].mlp.fc2.weight) and weight.abs().max() <= (4 * 192) ** -0.5
+
+
+@pytest.mark.parametrize("init", ["torch", "torch_zeros", "normal"])
+def test_every_init_takes_a_model_without_a_class_token(init):
+    recipe = replace(RECIPES["digits"], init=init, model=replace(RECIPES["digits"].model, pool="mean"))
+    assert make_model(recipe).cls_token is None
+
+
+def test_an_unknown_init_is_an_error():
+    with pytest.raises(ValueError, match="init must be one of xavier, torch, torch_zeros, normal; got 'glorot'"):
+        replace(RECIPES["mnist"], init="glorot")
+
+
 class TutorialHead(nn.Module):
     def __init__(self):
         super().__init__()

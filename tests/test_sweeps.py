@@ -36,7 +36,7 @@ DIFFERS = {
     "mean-pool": {"pool": "mean"},
     "no-final-norm": {"final_norm": False},
     "post-norm": {},
-    "torch-init": {"torch_init": True},
+    "torch-init": {"init": "torch"},
     "softmax-head": {"softmax_head": True},
     "raw-pixels": {"mean": 0.0, "std": 1.0},
     "adamw": {"optimizer": "adamw"},

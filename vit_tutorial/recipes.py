@@ -5,10 +5,40 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from vit_tutorial.augment import Augment
-from vit_tutorial.config import PRESETS, ViTConfig
+from vit_tutorial.config import PRESETS, ViTConfig, check_option
 from vit_tutorial.data import Dataset, ImageFiles, load_dataset
 from vit_tutorial.model import ViT
 from vit_tutorial.training import TrainConfig
+
+
+def _torch(model: ViT) -> None:
+    """PyTorch's own weights for every layer, and a class token from the standard normal distribution."""
+    for module in model.modules():
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+    if model.cls_token is not None:
+        torch.nn.init.normal_(model.cls_token)
+
+
+def _torch_zeros(model: ViT) -> None:
+    """PyTorch's own weights for every layer; class token and positions zero."""
+    _torch(model)
+    for name, parameter in model.named_parameters():
+        if name in ("cls_token", "pos_embed"):
+            torch.nn.init.zeros_(parameter)
+
+
+def _normal(model: ViT) -> None:
+    """Every matrix, the class token and the positions normal with std 0.02; biases zero."""
+    for name, parameter in model.named_parameters():
+        if parameter.ndim > 1:
+            torch.nn.init.normal_(parameter, std=0.02)
+        elif name.endswith("bias"):
+            torch.nn.init.zeros_(parameter)
+
+
+# What is done to a new model; "xavier" is how it comes (vit_tutorial.model.init_weights).
+INITS = {"xavier": lambda model: None, "torch": _torch, "torch_zeros": _torch_zeros, "normal": _normal}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,17 +48,18 @@ class Recipe(TrainConfig):
     Args:
         dataset: name of the data set; see ``vit_tutorial.data.load_dataset``.
         model: the model's sizes. Images are resized to its ``img_size``, once, before training.
-        torch_init: leave PyTorch's own initial weights, as most published tutorials do.
+        init: which initial weights, one of ``INITS``; the model's own, unless a published tutorial has others.
         share: of the training images that are used, drawn by the seed; each is then seen 1 / share times in a pass.
     """
 
     dataset: str
     model: ViTConfig = field(default_factory=ViTConfig)
-    torch_init: bool = False
+    init: str = "xavier"
     share: float = 1.0
 
     def __post_init__(self):
         super().__post_init__()
+        check_option("init", self.init, INITS)
         if not 0 < self.share <= 1:
             raise ValueError(f"share must be above 0 and at most 1, got {self.share}")
 
@@ -37,11 +68,7 @@ def make_model(recipe: Recipe) -> ViT:
     """The recipe's model, its weights drawn from the recipe's seed."""
     torch.manual_seed(recipe.seed)
     model = ViT(recipe.model)
-    if recipe.torch_init:
-        for module in model.modules():
-            if hasattr(module, "reset_parameters"):
-                module.reset_parameters()
-        torch.nn.init.normal_(model.cls_token)
+    INITS[recipe.init](model)
     return model
 
 
@@ -83,7 +110,7 @@ MNIST_SEED = Recipe(
     weight_decay=0.0,
     clip_grad=0.0,
     softmax_head=True,
-    torch_init=True,
+    init="torch",
     mean=0.0,
     std=1.0,
 )
@@ -179,6 +206,7 @@ CIFAR10_TINY_SEED = Recipe(
     weight_decay=0.01,
     decay_all=True,
     clip_grad=0.0,
+    init="normal",
     augment=Augment(flip=True, resized_crop=0.8),
 )
 
@@ -188,6 +216,7 @@ CIFAR10_TINY_SEED = Recipe(
 CIFAR10_TINY = replace(
     CIFAR10_TINY_SEED,
     model=replace(PRESETS["cifar10_tiny"], final_norm=True),
+    init="xavier",
     batch_size=128,
     schedule="cosine",
     warmup=0.1,
@@ -211,7 +240,7 @@ CIFAR10_SMALL_SEED = Recipe(
     weight_decay=0.01,
     decay_all=True,
     clip_grad=0.0,
-    torch_init=True,
+    init="torch_zeros",
     augment=Augment(flip=True, degrees=15),
 )
 
@@ -228,7 +257,7 @@ CIFAR10_SMALL = replace(
     clip_grad=1.0,
     ema=0.998,
     label_smoothing=0.1,
-    torch_init=False,
+    init="xavier",
     augment=Augment(flip=True, crop=4, rand_magnitude=0.3),
 )
 

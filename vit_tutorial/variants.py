@@ -58,7 +58,7 @@ def one_change(base: Recipe, **sizes: dict) -> dict[str, Recipe]:
         "mean-pool": replace(base, model=model(pool="mean")),
         "no-final-norm": replace(base, model=model(final_norm=False)),
         "post-norm": base,
-        "torch-init": replace(base, torch_init=True),
+        "torch-init": replace(base, init="torch"),
         "softmax-head": replace(base, softmax_head=True),
         "raw-pixels": replace(base, mean=0.0, std=1.0),
         "adamw": replace(base, optimizer="adamw"),
