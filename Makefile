@@ -1,7 +1,8 @@
 # The two commands of this repository:
 #   make book    make .venv, run the notebooks, build the book, print the page to open
 #   make test    the same .venv, then everything that is checked
-# and: make serve, make lint, make links, make clean. PYTHON=python3.12 chooses another Python, 3.11 or later.
+# and: make serve, make lint, make links, make clean. PYTHON=python3.12 chooses another Python, 3.11 or later; once .venv
+# is made, it has its own: delete it first. Windows has no .venv/bin: use WSL there.
 
 PYTHON ?= python3
 VENV := .venv

@@ -237,7 +237,21 @@ def test_dim_not_divisible_by_heads(make):
 
 
 @pytest.mark.usefixtures("no_shape_checks")
-@pytest.mark.parametrize("attend", [lambda q, k, v: attention_weights(q, k), attention])
+@pytest.mark.parametrize("attend", [lambda q, k, v: attention_weights(q, k), attention, fused_attention])
 def test_queries_and_keys_of_different_width(attend):
     with pytest.raises(ValueError, match="head_dim of q, 4, and of k, 6, must be equal"):
         attend(torch.randn(5, 4), torch.randn(5, 6), torch.randn(5, 4))
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+@pytest.mark.parametrize("attend", [attention, fused_attention])
+@pytest.mark.parametrize("m", [1, 4, 6, 2000])
+def test_keys_and_values_of_different_number(attend, m):
+    with pytest.raises(ValueError, match=f"the number of keys, 5, and of values, {m}, must be equal"):
+        attend(torch.randn(2, 7, 8), torch.randn(2, 5, 8), torch.randn(2, m, 8))
+
+
+@pytest.mark.parametrize("attend", [attention, fused_attention])
+def test_values_may_have_another_width_than_keys(attend):
+    q, k, v = torch.randn(2, 7, 8), torch.randn(2, 5, 8), torch.randn(2, 5, 3)
+    torch.testing.assert_close(attend(q, k, v), (q @ k.mT / 8**0.5).softmax(dim=-1) @ v)

@@ -209,6 +209,7 @@ def test_augment_applies_what_is_switched_on():
         ({"erase": 0.5}, lambda g: random_erase(images, 0.5, g)),
         ({"mixup": 0.5}, lambda g: mixup(images, targets, 0.5, g)[0]),
         ({"cutmix": 0.5}, lambda g: cutmix(images, targets, 0.5, g)[0]),
+        ({"cutmix": 1}, lambda g: cutmix(images, targets, 1.0, g)[0]),
     ):
         result, result_targets = Augment(**option)(images, targets, seeded("cpu"))
         assert torch.equal(result, expected(seeded("cpu"))), option
@@ -231,11 +232,14 @@ def test_mixup_and_cutmix_share_the_images():
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"crop": -1}, "crop must be at least 0 and at most inf, got -1"),
+        ({"crop": -1}, "crop must be an int of at least 0, got -1"),
+        ({"crop": 1.5}, "crop must be an int of at least 0, got 1.5"),
         ({"erase": 1.5}, "erase must be at least 0 and at most 1, got 1.5"),
         ({"rand_magnitude": 9}, "rand_magnitude must be at least 0 and at most 1, got 9"),
         ({"scale": 1.0}, "scale must be at least 0 and at most 0.99, got 1.0"),
-        ({"mixup": -0.2}, "mixup must be at least 0 and at most inf, got -0.2"),
+        ({"mixup": -0.2}, "mixup must be a finite number of at least 0, got -0.2"),
+        ({"cutmix": float("inf")}, "cutmix must be a finite number of at least 0, got inf"),
+        ({"shift": float("nan")}, "shift must be at least 0 and at most 1, got nan"),
     ],
 )
 def test_bad_options(option, message, no_shape_checks):

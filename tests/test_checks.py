@@ -25,6 +25,31 @@ def test_not_attempted_gives_the_reference(capsys):
     assert "not attempted" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("name", "mine"),
+    [
+        ("softmax_rows", lambda scores: torch.softmax(scores.long(), -1)),
+        ("patchify", lambda images, patch_size: torch.nn.Module()(images)),
+    ],
+)
+def test_what_pytorch_does_not_implement_is_a_wrong_answer(name, mine):
+    with pytest.raises(CheckFailed, match="raised NotImplementedError: ") as failure:
+        exercise(name, mine)
+    assert isinstance(failure.value.__cause__, NotImplementedError)
+
+
+def test_what_pytorch_does_not_implement_is_a_wrong_answer_in_a_check_of_its_own():
+    """This check calls the answer once without the engine's ``call``, to see its ValueError."""
+
+    def mine(img_size, patch_size):
+        if img_size[0] % patch_size[0] or img_size[1] % patch_size[1]:
+            raise NotImplementedError("not for these sizes")
+        return img_size[0] // patch_size[0] * (img_size[1] // patch_size[1])
+
+    with pytest.raises(CheckFailed, match=r"^num_patches raised NotImplementedError: not for these sizes"):
+        exercise("num_patches", mine)
+
+
 def test_wrong_answer_stops_the_notebook_with_an_assertion_error():
     with pytest.raises(AssertionError, match="scrambled"):
         exercise("patchify", lambda images, patch: images.reshape(len(images), -1, 3 * patch[0] * patch[1]))

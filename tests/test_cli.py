@@ -2,19 +2,23 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
 import torch
+from fake_data import write_image, write_tree
 
 from vit_tutorial import cli, recorded
 from vit_tutorial.cli import main
 from vit_tutorial.data import NAMES
 from vit_tutorial.recipes import RECIPES
+from vit_tutorial.training import evaluate
 from vit_tutorial.variants import Sweep
 
+SMALL = replace(RECIPES["digits"], model=replace(RECIPES["digits"].model, embed_dim=12, depth=1))
 TINY = ["--model.depth=1", "--model.embed-dim=12", "--augment.crop=0", "--epochs=2", "--quiet", "--device=cpu"]
 
 
@@ -40,7 +44,50 @@ def test_train_and_evaluate(own_folder, capsys):
     shown = f"digits-3: test accuracy {metrics['test']['accuracy']:.2%} after 2 passes"
     assert shown in capsys.readouterr().out
     main(["evaluate", "digits-3", "--device", "cpu"])
-    assert f"recorded: {metrics['test']['accuracy']:.2%}" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert out.startswith("digits-3, your own run: test accuracy ")
+    assert f"after its training: {metrics['test']['accuracy']:.2%}; weights: runs/digits-3/" in out
+
+
+def test_evaluate_takes_ones_own_run_before_the_recorded_one(own_folder, monkeypatch, capsys):
+    monkeypatch.setattr(recorded, "FOLDER", own_folder / "package")
+    for place, epochs in (("package", 1), ("runs", 2)):
+        recipe = replace(SMALL, epochs=epochs)
+        recorded.run_recipe("digits", recipe, own_folder / place / "digits", progress=False)
+    shown = {}
+    for whose in ("your own run", "the recorded run"):
+        main(["evaluate", "digits", "--device", "cpu"])
+        shown[whose] = capsys.readouterr().out
+        assert shown[whose].startswith(f"digits, {whose}: test accuracy ")
+        shutil.rmtree(own_folder / "runs", ignore_errors=True)
+    own, theirs = (text.split("test accuracy ")[1].split("%")[0] for text in shown.values())
+    assert own != theirs
+
+
+def test_a_finished_run_is_not_replaced(own_folder, monkeypatch):
+    command, metrics = ["train", "digits", *TINY], own_folder / "runs/digits/metrics.json"
+    main(command)
+    before = metrics.read_bytes()
+    with pytest.raises(SystemExit) as error:
+        main([*command, "--epochs", "1"])
+    assert last_line(error).endswith("digits holds a finished run: give this one another --name, or delete the folder")
+    assert metrics.read_bytes() == before
+    main([*command, "--epochs", "1", "--name", "other"])
+    monkeypatch.setattr(cli, "FOLDER", own_folder / "runs")
+    main([*command, "--epochs", "1", "--record"])  # that is how a recorded run is made anew
+    assert json.loads(metrics.read_text())["recipe"]["epochs"] == 1
+
+
+def test_a_run_that_has_a_checkpoint_goes_on(own_folder, monkeypatch, capsys):
+    """Also where it was killed between its metrics and the checkpoint that they make superfluous."""
+    kept = own_folder / "runs/digits/checkpoint.pt"
+    with monkeypatch.context() as patch:
+        patch.setattr(recorded, "evaluate", lambda *_: shutil.copy(kept, own_folder) and evaluate(*_))
+        main(["train", "digits", *TINY])
+    shutil.copy(own_folder / "checkpoint.pt", kept)
+    main(["train", "digits", *TINY])
+    first, second = re.findall("digits: test accuracy .* after 2 passes in .*", capsys.readouterr().out)
+    assert first == second and not kept.exists()
 
 
 def test_record_writes_into_the_package(own_folder, monkeypatch):
@@ -62,7 +109,7 @@ def test_sweep_prints_runs_that_broke(own_folder, monkeypatch, capsys):
 
 
 def test_sweep_prints_means_and_writes_rows(own_folder, monkeypatch, capsys):
-    base = replace(RECIPES["digits"], epochs=1, model=replace(RECIPES["digits"].model, embed_dim=12, depth=1))
+    base = replace(SMALL, epochs=1)
     monkeypatch.setitem(cli.SWEEPS, "cifar10-lr", Sweep({"base": base, "decay-0": replace(base, weight_decay=0.0)}))
     command = ["sweep", "cifar10-lr", "--only", "decay-0", "--seeds", "0", "2", "--quiet", "--device", "cpu"]
     main(command)
@@ -85,6 +132,14 @@ def test_data_reports_sizes(capsys, own_folder, monkeypatch):
     assert "shapes: train 20,000" in out
 
 
+def test_data_counts_the_images_of_a_folder(capsys, own_folder, monkeypatch):
+    monkeypatch.setenv("VIT_TUTORIAL_DATA", str(own_folder / "root"))
+    write_tree(own_folder / "mine", ("cat", "dog"), 10)
+    write_image(own_folder / "mine/cat/wide.png", 0, (50, 20))  # sizes may differ
+    main(["data", f"folder:{own_folder / 'mine'}"])
+    assert "train 17, val 2, test 2 (images of the folder mine)" in capsys.readouterr().out
+
+
 def test_data_without_names_means_all(monkeypatch, capsys):
     class Nothing:
         variant = "nothing"
@@ -93,7 +148,7 @@ def test_data_without_names_means_all(monkeypatch, capsys):
             return 0
 
     asked = []
-    monkeypatch.setattr(cli, "load_dataset", lambda name, split: asked.append(name) or Nothing())
+    monkeypatch.setattr(cli, "load_dataset", lambda name, split, **_: asked.append(name) or Nothing())
     main(["data"])
     assert set(asked) == set(NAMES)
     assert len(capsys.readouterr().out.splitlines()) == 1 + len(NAMES)
@@ -108,6 +163,11 @@ def test_data_without_names_means_all(monkeypatch, capsys):
         (["train", "digits", *TINY, "--lr", "1e30", "--clip-grad", "0"], "the loss is nan at step .* Try a lower lr"),
         (["sweep", "mnist", "--only", "nope"], "recipe of the sweep 'mnist' must be one of base, .*; got 'nope'"),
         (["train", "digits", *TINY, "--name", "\0"], "vit-tutorial: .*null"),
+        (["sweep", "mnist", "--seeds", "0", "-1"], "seed must be an int of at least 0, got -1"),
+        (["train", "digits", "--device", "gpu"], "--device must be cpu, cuda or cuda:N, got 'gpu'"),
+        (["sweep", "mnist", "--device", "mps"], "--device must be cpu, cuda or cuda:N, got 'mps'"),
+        (["evaluate", "digits", "--device", "cuda:x"], "--device must be cpu, cuda or cuda:N, got 'cuda:x'"),
+        (["evaluate", "digits", "--device", "cuda:99"], r"--device cuda:99: CUDA GPUs that PyTorch finds here: \d"),
     ],
 )
 def test_errors_are_one_line(command, message, no_shape_checks):
@@ -120,7 +180,7 @@ def test_errors_are_one_line(command, message, no_shape_checks):
 def test_a_gpu_that_is_not_there():
     with pytest.raises(SystemExit) as error:
         main(["train", "digits", "--device", "cuda"])
-    assert "finds no CUDA GPU here; use --device cpu" in last_line(error)
+    assert "CUDA GPUs that PyTorch finds here: 0. Or use --device cpu" in last_line(error)
 
 
 def test_an_interrupted_run_says_how_to_go_on(monkeypatch):
@@ -136,7 +196,7 @@ def test_an_interrupted_run_says_how_to_go_on(monkeypatch):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["train", "digits", "--epochs", "0"], "epochs must be at least 1, got 0"),
+        (["train", "digits", "--epochs", "0"], "epochs must be an int of at least 1, got 0"),
         (["train", "digits", "--bogus", "1"], "--bogus"),
         (["train", "imagenet"], "invalid choice: 'imagenet'"),
         (["evaluate", "digits", "--bogus"], "unrecognized arguments: --bogus"),
@@ -157,6 +217,7 @@ def test_help_lists_recipes_and_every_field(capsys):
     out = capsys.readouterr().out
     for part in (*RECIPES, "--record", "--epochs", "--model.depth", "--augment.mixup", "the highest learning rate"):
         assert part in out
+    assert "see random_crop" in out and "`" not in out  # the docstrings' markup
     with pytest.raises(SystemExit) as error:
         main(["train", "--help"])
     assert not error.value.code

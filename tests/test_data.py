@@ -200,6 +200,9 @@ def test_img_size(root):
     dataset = load_dataset("mnist", "test", root=root, img_size=(7, 14))
     assert dataset.image_shape == (1, 7, 14)
     assert dataset.images[:, 0, 3, 3].tolist() == list(range(12))
+    assert load_dataset("mnist", "test", root=root, img_size=14).image_shape == (1, 14, 14)
+    with pytest.raises(ValueError, match=r"img_size must be a positive int or a pair .*, got 0"):
+        load_dataset("mnist", "test", root=root, img_size=0)
 
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10"])

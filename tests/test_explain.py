@@ -1,5 +1,7 @@
 """Recorded maps against the manual path and other libraries; rollout and distance against cases done by hand."""
 
+import re
+
 import pytest
 import timm
 import torch
@@ -256,6 +258,21 @@ def test_rollout_of_nothing_or_of_two_models_is_refused():
         attention_rollout([torch.rand(1, 2, 5, 5), torch.rand(1, 2, 6, 6)])
 
 
+@pytest.mark.parametrize("shape", [(3, 5, 5), (3, 2, 4, 5)])
+def test_rollout_of_averaged_heads_or_of_oblong_maps_is_refused(shape, no_shape_checks):
+    whole = torch.rand(3, 2, 5, 5)
+    message = re.escape(f"maps must be (b, h, n, n), that of layer 1 is {shape}")
+    with pytest.raises(ValueError, match=message):
+        attention_rollout([whole, torch.rand(shape)])
+    with pytest.raises(ValueError, match=message):
+        gradient_rollout([whole, torch.rand(shape)], [whole, whole])
+
+
+def test_rollout_takes_a_stack_of_layers(no_shape_checks):
+    maps = [torch.rand(3, 2, 5, 5).softmax(-1) for _ in range(4)]
+    assert torch.equal(attention_rollout(torch.stack(maps)), attention_rollout(maps))
+
+
 @pytest.mark.parametrize("pool", ["cls", "mean"])
 def test_gradients_are_autograd_s_on_the_manual_path(pool):
     model, images = make(pool=pool)
@@ -285,6 +302,22 @@ def test_gradients_are_of_the_predicted_class_unless_told_and_leave_the_model_al
     torch.testing.assert_close(predicted, attention_gradients(model, images, model(images).argmax(1))[1])
     assert not torch.allclose(predicted[0], attention_gradients(model, images, model(images).argmin(1))[1][0])
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        ([1], r"4 images need 4 rows of class numbers, got shape \(1,\)"),  # not a gradient of 0 for the others
+        ([1, 0, 2, 3, 4], r"4 images need 4 rows of class numbers, got shape \(5,\)"),
+        ([0, 7, 1, 2], "there is no class 7: class numbers are 0 to 6"),
+        ([0, -1, 1, 2], "there is no class -1: class numbers are 0 to 6"),
+    ],
+)
+def test_classes_that_do_not_fit_are_refused(classes, message, no_shape_checks):
+    model, images = make()
+    with pytest.raises(ValueError, match=message):
+        attention_gradients(model, images, torch.tensor(classes))
+    assert no_hooks(model)
 
 
 def test_gradient_rollout_by_hand():

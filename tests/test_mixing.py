@@ -78,6 +78,29 @@ def test_mixup_shares_are_beta_distributed(alpha):
     assert stats.kstest(shares.numpy(), stats.beta(alpha, alpha).cdf).pvalue > 0.01
 
 
+@pytest.mark.parametrize("mix", [mixup, cutmix])
+@pytest.mark.parametrize("alpha", [0.0, -1.0, float("inf"), float("nan")])
+def test_alpha_must_be_above_0_and_finite(mix, alpha):
+    with pytest.raises(ValueError, match=f"alpha must be above 0 and finite, got {alpha}"):
+        mix(*batch(4), alpha)
+
+
+@pytest.mark.parametrize("mix", [mixup, cutmix])
+def test_a_whole_alpha_is_the_same_number(mix):
+    mixed, targets = mix(*batch(8), 1, torch.Generator().manual_seed(3))
+    again, again_targets = mix(*batch(8), 1.0, torch.Generator().manual_seed(3))
+    assert torch.equal(mixed, again) and torch.equal(targets, again_targets)
+
+
+@pytest.mark.parametrize("mix", [mixup, cutmix])
+def test_class_numbers_are_no_targets(mix, no_shape_checks):
+    images, targets = batch(4)
+    with pytest.raises(ValueError, match=r"one-hot or soft, \(b, k\) in floating point, got torch.int64 of \(4,\)"):
+        mix(images, targets.argmax(1), 1.0)
+    with pytest.raises(ValueError, match=r"got torch.int64 of \(4, 4\)"):
+        mix(images, targets.long(), 1.0)
+
+
 def test_a_tiny_alpha_leaves_finite_shares():
     """Both gamma draws underflow to 0 there."""
     images, targets = batch(500)

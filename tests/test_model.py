@@ -379,6 +379,7 @@ def test_drop_rates():
         (torch.zeros(1, 2, 12, 8), r"images are \(12, 8\) pixels, the model takes img_size \(8, 12\)"),
         (torch.zeros(1, 2, 8, 16), r"images are \(8, 16\) pixels, the model takes img_size \(8, 12\)"),
         (torch.zeros(1, 2, 8, 12, dtype=torch.uint8), "images must be floating point, got torch.uint8"),
+        (torch.zeros(1, 2, 8, 12).double(), "images are torch.float64, the weights torch.float32"),
     ],
 )
 def test_bad_images(images, message, no_shape_checks):
@@ -389,3 +390,28 @@ def test_bad_images(images, message, no_shape_checks):
 def test_bad_config_is_refused_before_anything_is_built(no_shape_checks):
     with pytest.raises(ValueError, match="embed_dim 24 is not divisible by num_heads 5"):
         tiny(num_heads=5)
+
+
+@pytest.mark.parametrize("config", ["vit_b_16", None, {"depth": 2}])
+def test_a_config_that_is_none(config, no_shape_checks):
+    with pytest.raises(
+        ValueError, match=r"config must be a ViTConfig, for example PRESETS\['vit_b_16'\]; got "
+    ) as error:
+        ViT(config)
+    assert str(error.value).endswith(repr(config))
+
+
+# ---- what PyTorch makes of it ----
+
+
+def test_exports_for_any_batch_size(no_shape_checks):
+    model, images = perturb(tiny()), images_for(TINY)
+    dynamic = ({0: torch.export.Dim("batch")},)
+    exported = torch.export.export(model, (images,), dynamic_shapes=dynamic).module()
+    torch.testing.assert_close(exported(images[:2]), model(images[:2]))
+
+
+def test_compiles_as_one_graph(no_shape_checks):
+    model, images = perturb(tiny(depth=1)), images_for(TINY)
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(images), model(images))

@@ -96,9 +96,36 @@ def test_bad_sizes(call, message, no_shape_checks):
         (torch.zeros(1, 1, 8, 12), "images have 1 channels, the model takes in_chans 3"),
         (torch.zeros(1, 3, 12, 8), r"images are \(12, 8\) pixels, the model takes img_size \(8, 12\)"),
         (torch.zeros(1, 3, 8, 12, dtype=torch.uint8), "must be floating point, got torch.uint8"),
+        (torch.zeros(1, 3, 8, 12).double(), "images are torch.float64, the weights torch.float32"),
+        (torch.zeros(1, 3, 8, 12).half(), "images are torch.float16, the weights torch.float32"),
     ],
 )
 def test_bad_images(layer, images, message, no_shape_checks):
     embed = layer(img_size=(8, 12), patch_size=4, in_chans=3, embed_dim=6)
     with pytest.raises(ValueError, match=message):
         embed(images)
+
+
+@pytest.mark.parametrize("layer", [LinearPatchEmbed, PatchEmbed])
+def test_weights_of_any_precision_and_autocast(layer, no_shape_checks):
+    embed, images = layer(img_size=(8, 12), patch_size=4, in_chans=3, embed_dim=6), torch.randn(2, 3, 8, 12)
+    exact = embed(images)
+    with torch.autocast("cpu", torch.bfloat16):
+        for given in (images, images.half(), images.bfloat16()):
+            torch.testing.assert_close(embed(given).float(), exact, rtol=0.05, atol=0.05)
+        with pytest.raises(ValueError, match=r"images are torch\.float64"):  # the one dtype that autocast leaves
+            embed(images.double())
+    for dtype in (torch.bfloat16, torch.float16, torch.float64):
+        embed.to(dtype)
+        assert embed(images.to(dtype)).dtype == dtype
+        with pytest.raises(ValueError, match=f"images are torch.float32, the weights {dtype}: .* images.to"):
+            embed(images)
+
+
+@pytest.mark.parametrize("layer", [LinearPatchEmbed, PatchEmbed])
+def test_the_checks_do_not_break_a_compiled_graph(layer, no_shape_checks):
+    embed, images = layer(img_size=(8, 12), patch_size=4, in_chans=3, embed_dim=6), torch.randn(2, 3, 8, 12)
+    compiled = torch.compile(embed, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(images), embed(images))
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(compiled(images.half()), embed(images.half()))

@@ -37,6 +37,20 @@ def test_show_images_takes_bytes_as_they_are():
     assert fig.axes[0].images[0].get_clim() == (0, 255)
 
 
+@pytest.mark.parametrize(
+    ("shape", "titles", "message"),
+    [
+        ((1, 4, 5), None, r"\(b, c, H, W\) with b at least 1 and c 1 or 3, got \(1, 4, 5\)"),
+        ((2, 2, 4, 5), None, r"got \(2, 2, 4, 5\)"),
+        ((0, 3, 4, 5), None, r"got \(0, 3, 4, 5\)"),
+        ((2, 3, 4, 5), ["a"], "there are 2 images and 1 titles; one each is wanted"),
+    ],
+)
+def test_images_that_cannot_be_shown_are_refused(shape, titles, message, no_shape_checks):
+    with pytest.raises(ValueError, match=message):
+        plots.show_images(torch.rand(shape), titles)
+
+
 def test_spread_patches_by_hand():
     """A 2×4 picture in 1×2 patches: a gap of one pixel right of and below each patch, none at the border."""
     image = torch.arange(1.0, 9).reshape(1, 2, 4)
@@ -44,6 +58,9 @@ def test_spread_patches_by_hand():
         [[1, 2, 0, 3, 4], [0, 0, 0, 0, 0], [5, 6, 0, 7, 8]]
     ]
     assert torch.equal(plots.spread_patches(image, (1, 2), gap=0), image)
+    assert torch.equal(plots.spread_patches(image, 2), plots.spread_patches(image, (2, 2)))
+    with pytest.raises(ValueError, match="img_size height 2 is not divisible by patch_size height 3"):
+        plots.spread_patches(image, 3)
 
 
 def test_heatmap_labels_axes_and_scale_and_writes_numbers():
@@ -65,6 +82,8 @@ def test_confusion_matrix_writes_every_count_and_colours_only_mistakes():
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("predicted class", "true class")
     np.testing.assert_array_equal(ax.images[0].get_array(), [[0, 2, 0], [0, 0, 0], [7, 0, 0]])
     assert matrix[0, 0] == 50  # the caller's matrix is left alone
+    with pytest.raises(ValueError, match=r"the matrix is \(3, 3\), so it takes 3 names, got 2"):
+        plots.confusion_matrix(matrix, ["ape", "bee"])
 
 
 def test_style_colours_can_be_told_apart():
@@ -107,6 +126,20 @@ def test_overlay_shows_bytes_and_shares_alike():
 def test_a_map_of_another_image_is_refused():
     with pytest.raises(ValueError, match="image width 10 is not divisible by the map's grid of 4"):
         plots.overlay_map(torch.rand(3, 12, 10), torch.rand(3, 4), "a", (0, 1))
+
+
+@pytest.mark.parametrize("limits", [(1, 1), (1, 0)])
+def test_limits_must_rise(limits):
+    with pytest.raises(ValueError, match=f"the limits of a colour scale must rise, got {limits[0]} and {limits[1]}"):
+        plots.overlay_map(torch.rand(3, 4, 6), torch.rand(2, 3), "a", limits)
+    with pytest.raises(ValueError, match="must rise"):
+        plots.show_maps(torch.rand(1, 3, 4, 6), torch.rand(1, 2, 3), ["a"], limits=limits)
+
+
+def test_maps_of_zeros_can_be_drawn():
+    fig = plots.show_maps(torch.rand(1, 3, 4, 6), torch.zeros(1, 2, 3), ["a"])
+    assert fig.axes[0].images[1].get_clim() == (0, 1)
+    fig.canvas.draw()
 
 
 def test_maps_share_one_scale_that_is_drawn():

@@ -12,6 +12,7 @@ from vit_tutorial.data import load_dataset
 from vit_tutorial.recipes import RECIPES, load_split
 from vit_tutorial.recorded import (
     FOLDER,
+    find_run,
     load_metrics,
     load_recorded,
     recipe_from_dict,
@@ -77,6 +78,40 @@ def test_recording_anew_without_weights_leaves_no_old_ones(in_folder):
     with pytest.raises(ValueError, match="the weights of 'again' were not kept"):
         load_recorded("again")
     shutil.rmtree(folder / "again")
+
+
+@pytest.mark.parametrize("bytes_left", [0, 4, 1000, -1])
+def test_damaged_weights_are_named(in_folder, monkeypatch, tmp_path, bytes_left):
+    shutil.copytree(in_folder[0] / "tiny", tmp_path / "tiny")
+    weights = tmp_path / "tiny/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:bytes_left])
+    monkeypatch.setattr(recorded, "FOLDER", tmp_path)
+    with pytest.raises(ValueError, match=r"model.safetensors is damaged: .*; train the run again"):
+        load_recorded("tiny")
+
+
+@pytest.mark.parametrize(
+    ("part", "kind"), [((), "Recipe"), (("model",), "ViTConfig"), (("augment",), "Augment")], ids=str
+)
+def test_fields_of_another_version_are_named(part, kind):
+    fields = there = asdict(TINY)
+    for name in part:
+        there = there[name]
+    there.update(torch_init=True, colour=1)
+    with pytest.raises(ValueError, match=f"{kind} has fields that this version does not know: colour, torch_init"):
+        recipe_from_dict(fields)
+
+
+def test_ones_own_run_first_only_where_it_is_asked_for(in_folder, monkeypatch, tmp_path):
+    monkeypatch.setattr(recorded, "OWN_RUNS", tmp_path)
+    folder, metrics = in_folder
+    assert find_run("tiny", own_first=True) == folder / "tiny"
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny/metrics.json").write_text("{}")
+    assert find_run("tiny", own_first=True) == tmp_path / "tiny"
+    assert load_metrics("tiny", own_first=True) == {}
+    assert find_run("tiny") == folder / "tiny"
+    assert load_metrics("tiny")["history"] == metrics["history"]
 
 
 def test_unknown_run(in_folder):

@@ -4,6 +4,7 @@ import copy
 import re
 import shutil
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 
@@ -11,7 +12,13 @@ import nbformat
 import pytest
 import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from notebook_rules import NOTEBOOKS, ROOT, problems, read
+from notebook_rules import NOTEBOOKS, ROOT, cells, problems, read
+
+from vit_tutorial import PRESETS, patchify
+from vit_tutorial.clinic import PATIENTS
+from vit_tutorial.recipes import RECIPES
+from vit_tutorial.recorded import load_metrics, recorded_runs
+from vit_tutorial.variants import SWEEPS
 
 sys.path.insert(0, str(ROOT / "book"))
 import links
@@ -32,6 +39,15 @@ CHAPTERS = [
 ]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 INSTALL = f"vit-tutorial @ git+https://github.com/{SLUG}"
+
+
+def page(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def code_of(stem: str) -> str:
+    """All code of a chapter."""
+    return "\n".join(cell.source for cell in cells(read(ROOT / f"notebooks/{stem}.ipynb"), "code"))
 
 
 def badge(name: str) -> str:
@@ -230,16 +246,22 @@ def test_chapters_are_the_same_in_the_folder_the_contents_and_the_readme():
         assert badge(path.name) in readme
 
 
+def modules_of(stem: str) -> list[str]:
+    """The modules that a chapter builds, as the README says: the one of its name, or others."""
+    (row,) = [line for line in page("README.md").splitlines() if line.startswith("| `vit_tutorial/` |")]
+    others = {int(number): names for number, names in re.findall(r"\b(\d+) ((?:`\w+`(?:, )?)+)", row)}
+    return re.findall(r"`(\w+)`", others.get(int(stem[:2]), f"`{stem[3:]}`"))
+
+
 @pytest.mark.parametrize("stem", CHAPTERS)
-def test_a_chapter_has_its_module_its_checks_and_their_tests(stem):
-    name = {"mnist": "training", "cifar10": "recipes", "attention_maps": "explain", "what_matters": "sweeps"}.get(
-        stem[3:], stem[3:]
-    )
-    module = ROOT / "vit_tutorial" / name
-    assert module.with_suffix(".py").is_file() or (module / "__init__.py").is_file(), module
-    # Some modules are named for what they do, and their chapter for what it shows.
-    checks = {"recipes": "cifar10", "explain": "attention_maps", "sweeps": "what_matters"}.get(name, name)
-    for file in (f"vit_tutorial/checks/{checks}.py", f"tests/test_{name}.py"):
+def test_a_chapter_has_its_modules_its_checks_and_their_tests(stem):
+    modules = modules_of(stem)
+    for name in modules:
+        module = ROOT / "vit_tutorial" / name
+        assert module.with_suffix(".py").is_file() or (module / "__init__.py").is_file(), module
+        assert name == stem[3:] or re.search(rf"vit_tutorial(\.| import .*\b){name}\b", code_of(stem)), name
+    checks = "training" if stem == "06_mnist" else stem[3:]
+    for file in (f"vit_tutorial/checks/{checks}.py", f"tests/test_checks_{checks}.py", f"tests/test_{modules[0]}.py"):
         assert (ROOT / file).is_file(), file
 
 
@@ -274,10 +296,105 @@ def test_pre_commit_formats_with_the_ruff_that_lint_runs():
     assert bound.startswith(f">={'.'.join(rev.removeprefix('v').split('.')[:2])},")
 
 
+# What the pages say ---------------------------------------------------------------------------------------------
+
+
+def python_blocks(name: str) -> list[str]:
+    """The Python on a page. Blocks in a list are indented."""
+    return [
+        textwrap.dedent(code) for code in re.findall(r"^ *```python\n(.*?)```", page(name), re.DOTALL | re.MULTILINE)
+    ]
+
+
 def test_the_readme_s_code_runs_and_prints_what_it_says(capsys):
-    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[1]
+    (code,) = python_blocks("README.md")
     exec(code, {})
     assert capsys.readouterr().out.strip() == re.search(r"# (.*)", code)[1]
+
+
+def test_the_intro_s_code_runs():
+    load_timm, mark_all = python_blocks("book/intro.md")
+    exec(load_timm, {})
+
+    def empty(images, patch_size):
+        raise NotImplementedError
+
+    def bare_reshape(images, patch_size):
+        return images.reshape(patchify(images, patch_size).shape)
+
+    answers = {"ann": patchify, "ben": empty, "eve": bare_reshape}
+    exec(mark_all, scope := {"answers": answers})
+    marks = scope["marks"]
+    assert (marks["ann"], marks["ben"]) == ("right", "not attempted")
+    assert "scrambled" in marks["eve"]
+
+
+def test_the_intro_says_how_long_a_chapter_takes():
+    minutes = [int(re.search(r"about (\d+) minutes", read(path).cells[0].source)[1]) for path in NOTEBOOKS]
+    assert f"A chapter takes {min(minutes)} to {max(minutes)} minutes" in page("book/intro.md")
+
+
+def test_the_environment_variables_of_the_intro_are_read():
+    quick = {stem for stem in CHAPTERS if 'os.environ.get("VIT_TUTORIAL_BUDGET", "full" if device' in code_of(stem)}
+    assert quick == {"06_mnist", "07_cifar10", "09_pretrained", "10_what_matters"}
+    assert "chapters 6 and 7 then train to the end, and 9 and 10 longer" in page("book/intro.md")
+    named = set(re.findall(r"VIT_TUTORIAL_\w+", page("book/intro.md")))
+    assert named == {"VIT_TUTORIAL_BUDGET", "VIT_TUTORIAL_DATA"}
+    assert "VIT_TUTORIAL_DATA" in page("vit_tutorial/data/__init__.py")
+
+
+@pytest.mark.parametrize("names", [PRESETS, SWEEPS, PATIENTS], ids=["PRESETS", "SWEEPS", "PATIENTS"])
+def test_the_api_page_lists_the_names(names):
+    assert f"Names: {', '.join(f'`{name}`' for name in names)}.\n" in page("book/api.md")
+
+
+def test_modules_in_the_api_page_s_table_are_documented_on_it():
+    rows = re.findall(r"^\| \[`(\w+)`\]\(api-\w+\) \|(.*)\|$", page("book/api.md"), re.MULTILINE)
+    documented = set(re.findall(r"automodule:: vit_tutorial\.(\S+)", page("book/api.md")))
+    assert len(rows) >= 20
+    for module, words in rows:
+        for name in re.findall(r"`(\w+)`", words):
+            assert {f"{module}.{name}", name} & documented, name
+        assert module in documented
+
+
+def table(first_heading: str) -> list[str]:
+    """The rows of the API page's table whose first column has this heading."""
+    lines = page("book/api.md").split(f"| {first_heading} |")[1].splitlines()
+    return lines[2 : lines.index("")]
+
+
+def test_exercises_on_the_api_page_are_those_of_the_chapters():
+    rows = []
+    for number, stem in enumerate(CHAPTERS, 1):
+        headings = [
+            cell for cell in cells(read(ROOT / f"notebooks/{stem}.ipynb"), "markdown") if "### Exercise " in cell.source
+        ]
+        names = re.findall(r'= exercise\(\s*"(\w+)"', code_of(stem))
+        assert len(names) == len(headings)
+        rows.append(f"| [{number}](../notebooks/{stem}.ipynb) | {', '.join(f'`{name}`' for name in names)} |")
+    assert table("chapter") == rows
+
+
+def duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def test_recipes_on_the_api_page_are_those_recorded():
+    """Time is that of the fastest pass times the passes, for the machine may have had other work too."""
+    rows = []
+    for name, recipe in RECIPES.items():
+        runs = [load_metrics(run) for run in recorded_runs() if re.fullmatch(rf"{name}(-\d)?", run)]
+        data, cost, accuracy = recipe.dataset, "–", "–"
+        if runs:
+            passes = [(entry["seconds"], run["device"]) for run in runs for entry in run["history"]]
+            seconds, device = min(passes)
+            data, cost = runs[0]["data"], f"{duration(seconds * recipe.epochs)}, {device}"
+            accuracy = " · ".join(f"{run['test']['accuracy']:.2%}".replace("%", " %") for run in runs)
+        rows.append(f"| `{name}` | {data} | {recipe.epochs} | {cost} | {accuracy} |")
+    assert table("recipe") == rows
 
 
 def test_citation_and_package_agree():

@@ -210,6 +210,36 @@ def test_rows_of_a_recipe_that_changed_do_not_count(tmp_path):
     assert read_rows(tmp_path / "small.jsonl", gone) == []
 
 
+def test_a_row_of_another_version_does_not_count(tmp_path):
+    (row,) = run_sweep("small", SMALL, tmp_path, only=["base"], seeds=[0], progress=False)
+    row["recipe"]["torch_init"] = True
+    (tmp_path / "small.jsonl").write_text(json.dumps(row) + "\n")
+    assert read_rows(tmp_path / "small.jsonl", SMALL) == []
+
+
+@pytest.mark.parametrize("left", [1, 10, -1])
+def test_a_row_that_was_not_written_to_its_end_is_made_anew(tmp_path, left, monkeypatch):
+    """What is left of it: its first letter, some, all but the end of the line."""
+    path = tmp_path / "small.jsonl"
+    real, made = sweeps.run_recipe, []
+    monkeypatch.setattr(sweeps, "run_recipe", lambda *given, **options: made.append(1) or real(*given, **options))
+    first, second = run_sweep("small", SMALL, tmp_path, only=["base"], progress=False)
+    one, two = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(one + two[:left])
+    assert read_rows(path, SMALL) == [first]
+    again = run_sweep("small", SMALL, tmp_path, only=["base"], progress=False)
+    assert len(made) == 3
+    assert again[0] == first and again[1]["train_losses"] == second["train_losses"]
+    assert [json.loads(line)["seed"] for line in path.read_text().splitlines()] == [0, 1]
+
+
+@pytest.mark.parametrize("seeds", [[-1], [0, -1]])
+def test_a_negative_seed_runs_nothing(tmp_path, seeds):
+    with pytest.raises(ValueError, match="seed must be an int of at least 0, got -1"):
+        run_sweep("small", SMALL, tmp_path, seeds=seeds, progress=False)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_variant_that_is_not_there(tmp_path):
     with pytest.raises(ValueError, match=r"recipe of the sweep 'small' must be one of base, .*; got 'nope'"):
         run_sweep("small", SMALL, tmp_path, only=["nope"], progress=False)

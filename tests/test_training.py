@@ -364,6 +364,17 @@ def test_evaluation_against_sklearn(digits):
     assert smoothed["loss"] == pytest.approx(scores["loss"])
 
 
+@pytest.mark.parametrize("num_classes", [9, 11, 1, 0])
+def test_a_model_for_another_number_of_classes(digits, num_classes, no_shape_checks):
+    model = small_model(num_classes=num_classes)
+    width = num_classes or MODEL.embed_dim
+    message = rf"logits are \({{}}, {width}\), targets \({{}}, 10\): .* num_classes to 10"
+    with pytest.raises(ValueError, match=message.format(32, 32)):
+        fit(model, *digits, CONFIG, progress=False)
+    with pytest.raises(ValueError, match=message.format(50, 50)):
+        evaluate(model, digits[1], CONFIG)
+
+
 # Checkpoints
 
 KILLED = """
@@ -441,16 +452,23 @@ def test_checkpoint_reads_no_code_and_no_ruin(digits, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"epochs": 0}, "epochs must be at least 1, got 0"),
-        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
-        ({"lr": -1.0}, "lr must be at least 0, got -1.0"),
+        ({"epochs": 0}, "epochs must be an int of at least 1, got 0"),
+        ({"epochs": 1.5}, "epochs must be an int of at least 1, got 1.5"),
+        ({"batch_size": 0}, "batch_size must be an int of at least 1, got 0"),
+        ({"seed": -1}, "seed must be an int of at least 0, got -1"),
+        ({"lr": -1.0}, "lr must be a finite number of at least 0, got -1.0"),
+        ({"lr": math.nan}, "lr must be a finite number of at least 0, got nan"),
+        ({"weight_decay": math.inf}, "weight_decay must be a finite number of at least 0, got inf"),
+        ({"mean": (0.4, 0.4, 0.4)}, r"mean must be a finite number of at least 0, got \(0.4, 0.4, 0.4\)"),
+        ({"std": 0.0}, "std must be above 0"),
+        ({"beta2": 2.0}, "beta2 must be at least 0 and below 1, got 2.0"),
         ({"schedule": "linear"}, "schedule must be one of cosine, constant; got 'linear'"),
         ({"optimizer": "sgd"}, "optimizer must be one of adamw, adam, muon; got 'sgd'"),
         ({"warmup": 1.0}, "warmup must be at least 0 and below 1, got 1.0"),
         ({"ema": 1.5}, "ema must be at least 0 and below 1, got 1.5"),
     ],
 )
-def test_bad_settings_are_named(arguments, message):
+def test_bad_settings_are_named(arguments, message, no_shape_checks):
     with pytest.raises(ValueError, match=message):
         TrainConfig(**arguments)
 

@@ -1,4 +1,4 @@
-"""The Vision Transformer from scratch: the package behind the book. One file per concept, one chapter per file."""
+"""The Vision Transformer from scratch: the package behind the book. The README says which chapter builds which file."""
 
 from vit_tutorial.attention import (
     Attention,

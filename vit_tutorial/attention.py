@@ -28,23 +28,46 @@ def attention_weights(q: Float[Tensor, "... n hd"], k: Float[Tensor, "... m hd"]
 
     Source: Vaswani et al. 2017, equation 1.
     """
-    if q.shape[-1] != k.shape[-1]:
-        raise ValueError(f"head_dim of q, {q.shape[-1]}, and of k, {k.shape[-1]}, must be equal")
+    _check_fit(q, k)
     return (q @ k.mT * q.shape[-1] ** -0.5).softmax(dim=-1)
 
 
 def attention(
     q: Float[Tensor, "... n hd"], k: Float[Tensor, "... m hd"], v: Float[Tensor, "... m vd"]
 ) -> Float[Tensor, "... n vd"]:
-    """The weighted mean of the values, with :func:`attention_weights` as weights. Builds the whole (n, m) matrix."""
+    """The weighted mean of the values, with :func:`attention_weights` as weights. Builds the whole (n, m) matrix.
+
+    Args:
+        q: queries, ``(..., n, hd)``.
+        k: keys, ``(..., m, hd)``.
+        v: values, ``(..., m, vd)``.
+
+    Returns:
+        ``(..., n, vd)``.
+
+    Raises:
+        ValueError: when queries and keys differ in head_dim, or keys and values in number.
+    """
+    _check_fit(q, k, v)
     return attention_weights(q, k) @ v
 
 
 def fused_attention(
     q: Float[Tensor, "... n hd"], k: Float[Tensor, "... m hd"], v: Float[Tensor, "... m vd"]
 ) -> Float[Tensor, "... n vd"]:
-    """The same function as :func:`attention` in one kernel, which never holds the (n, m) matrix in memory."""
+    """The same function as :func:`attention` in one kernel, which never holds the (n, m) matrix in memory.
+
+    Args, shapes and errors are those of :func:`attention`.
+    """
+    _check_fit(q, k, v)  # the kernel does not look, and reads beyond a v that is too short
     return F.scaled_dot_product_attention(q, k, v)
+
+
+def _check_fit(q: Tensor, k: Tensor, v: Tensor | None = None) -> None:
+    if q.shape[-1] != k.shape[-1]:
+        raise ValueError(f"head_dim of q, {q.shape[-1]}, and of k, {k.shape[-1]}, must be equal")
+    if v is not None and k.shape[-2] != v.shape[-2]:
+        raise ValueError(f"the number of keys, {k.shape[-2]}, and of values, {v.shape[-2]}, must be equal")
 
 
 class AttentionHead(nn.Module):

@@ -57,7 +57,7 @@ class ResidualBlock(nn.Module):
                 nn.Conv2d(in_chans, out_chans, 1, stride, bias=False), nn.BatchNorm2d(out_chans)
             )
 
-    def forward(self, x: Float[Tensor, "b c H W"]) -> Float[Tensor, "b d h w"]:
+    def forward(self, x: Float[Tensor, "b c H W"]) -> Float[Tensor, "b d H2 W2"]:
         out = self.norm2(self.conv2(self.norm1(self.conv1(x)).relu()))
         return (out + self.shortcut(x)).relu()
 

@@ -1,16 +1,19 @@
 """The ``vit-tutorial`` command: ``train`` a recipe, ``sweep`` over many, ``evaluate`` one, look after ``data``."""
 
 import argparse
+import re
 import sys
 
 import torch
 import tyro
 
+from vit_tutorial.augment import Augment
+from vit_tutorial.config import ViTConfig
 from vit_tutorial.data import NAMES, SPLITS, data_root, load_dataset
 from vit_tutorial.recipes import RECIPES, Recipe, load_split
 from vit_tutorial.recorded import FOLDER, OWN_RUNS, find_run, load_metrics, load_recorded, run_recipe
 from vit_tutorial.sweeps import run_sweep
-from vit_tutorial.training import evaluate
+from vit_tutorial.training import TrainConfig, evaluate
 from vit_tutorial.training.distributed import process_group, rank_and_world
 from vit_tutorial.variants import SWEEPS
 
@@ -19,7 +22,8 @@ TRAIN_EPILOG = f"""recipes: {", ".join(RECIPES)}
 Every field of a recipe can be overridden, the model's and the augmentation's too:
   vit-tutorial train mnist --epochs 3 --model.depth 2
   vit-tutorial train mnist --help          lists the fields and their values
-A run that was interrupted goes on where it stopped when the same command is given again.
+A run that was interrupted goes on where it stopped when the same command is given again; one that is
+finished is replaced with --record only.
 In several processes:  torchrun --nproc-per-node=2 -m vit_tutorial train mnist"""
 
 
@@ -44,7 +48,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _parsers() -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
-    default_device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = {
+        "default": "cuda" if torch.cuda.is_available() else "cpu",
+        "help": "cpu, cuda or cuda:N (default: %(default)s)",
+    }
     parser = argparse.ArgumentParser(prog="vit-tutorial", description="The Vision Transformer from scratch.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="train | sweep | evaluate | data")
 
@@ -60,7 +67,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
     train.add_argument("recipe", nargs="?", choices=RECIPES, metavar="RECIPE", help="which recipe; see below")
     train.add_argument("--record", action="store_true", help=f"write into {FOLDER}, which comes with the package")
     train.add_argument("--name", help="name of the run (default: the recipe's, and the random seed unless 0)")
-    train.add_argument("--device", default=default_device, help="cpu or cuda (default: %(default)s)")
+    train.add_argument("--device", **device)
     train.add_argument("--no-weights", action="store_true", help="keep the metrics only")
     train.add_argument("--quiet", action="store_true", help="show no progress bar")
     train.add_argument("-h", "--help", action="store_true", help="show this; after a recipe's name also its fields")
@@ -74,24 +81,44 @@ def _parsers() -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
     sweep.add_argument("--only", nargs="+", default=[], metavar="VARIANT", help="some of the sweep's variants")
     sweep.add_argument("--seeds", nargs="+", type=int, default=[], metavar="N", help="some of the random seeds")
     sweep.add_argument("--record", action="store_true", help=f"write into {FOLDER}, which comes with the package")
-    sweep.add_argument("--device", default=default_device, help="cpu or cuda (default: %(default)s)")
+    sweep.add_argument("--device", **device)
     sweep.add_argument("--quiet", action="store_true", help="show no progress bar")
 
-    judge = commands.add_parser("evaluate", help="test a finished run's stored weights")
-    judge.add_argument("run", help="a recorded run, or one of your own in runs/")
-    judge.add_argument("--device", default=default_device, help="cpu or cuda (default: %(default)s)")
+    judge = commands.add_parser(
+        "evaluate",
+        help="test a finished run's stored weights",
+        description="Test a finished run's stored weights: your own run's in runs/, else the recorded run's.",
+    )
+    judge.add_argument("run", metavar="NAME", help="of the run")
+    judge.add_argument("--device", **device)
 
-    data = commands.add_parser("data", help="fetch data sets, and say what is there")
-    data.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(NAMES)} (default: all of them)")
+    data = commands.add_parser(
+        "data",
+        help="fetch data sets, and say what is there",
+        description="Fetch what is missing into $VIT_TUTORIAL_DATA (else ~/.cache/vit-tutorial), "
+        "and print the sizes of the splits.",
+    )
+    names = f"{', '.join(NAMES)} (default: all of these), or folder:PATH"
+    data.add_argument("names", nargs="*", metavar="NAME", help=names)
     return parser, train
 
 
 def _check_device(device: str) -> None:
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError(f"--device {device}: PyTorch finds no CUDA GPU here; use --device cpu")
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise ValueError(f"--device must be cpu, cuda or cuda:N, got {device!r}")
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device != "cpu" and (torch.device(device).index or 0) >= gpus:
+        raise ValueError(f"--device {device}: CUDA GPUs that PyTorch finds here: {gpus}. Or use --device cpu")
+
+
+def _strip_markup(*kinds: type) -> None:
+    """Take the markup out of docstrings, for the help prints them as they are."""
+    for kind in kinds:
+        kind.__doc__ = re.sub(r"(:\w+:)?(`+)~?(.*?)\2", r"\3", kind.__doc__)
 
 
 def _train(options: argparse.Namespace, overrides: list[str]) -> None:
+    _strip_markup(Recipe, TrainConfig, ViTConfig, Augment)
     recipe = tyro.cli(
         Recipe,
         prog=f"vit-tutorial train {options.recipe}",
@@ -102,6 +129,8 @@ def _train(options: argparse.Namespace, overrides: list[str]) -> None:
     _check_device(options.device)
     name = options.name or options.recipe + (f"-{recipe.seed}" if recipe.seed else "")
     folder = (FOLDER if options.record else OWN_RUNS) / name
+    if not options.record and (folder / "metrics.json").exists() and not (folder / "checkpoint.pt").exists():
+        raise ValueError(f"{folder} holds a finished run: give this one another --name, or delete the folder")
     with process_group(options.device) as device:
         metrics = run_recipe(
             options.recipe,
@@ -141,19 +170,20 @@ def _sweep(options: argparse.Namespace, _: list[str]) -> None:
 
 def _evaluate(options: argparse.Namespace, _: list[str]) -> None:
     _check_device(options.device)
-    model, recipe = load_recorded(options.run)
+    folder = find_run(options.run, own_first=True)
+    model, recipe = load_recorded(options.run, own_first=True)
     test = load_split(recipe, "test")
     accuracy = evaluate(model.to(options.device), test, recipe)["accuracy"]
-    then = load_metrics(options.run)["test"]["accuracy"]
-    print(
-        f"{options.run}: test accuracy {accuracy:.2%} on {len(test):,} images of {test.variant}; recorded: {then:.2%}"
-    )
-    print(f"weights: {find_run(options.run) / 'model.safetensors'}")
+    then = load_metrics(options.run, own_first=True)["test"]["accuracy"]
+    whose = "your own run" if folder.is_relative_to(OWN_RUNS) else "the recorded run"
+    print(f"{options.run}, {whose}: test accuracy {accuracy:.2%} on {len(test):,} images of {test.variant}")
+    print(f"after its training: {then:.2%}; weights: {folder / 'model.safetensors'}")
 
 
 def _data(options: argparse.Namespace, _: list[str]) -> None:
     print(f"data root: {data_root()}")
     for name in options.names or NAMES:
-        splits = {split: load_dataset(name, split) for split in SPLITS}
+        # memory=0: the images of a folder are counted without being decoded.
+        splits = {split: load_dataset(name, split, memory=0) for split in SPLITS}
         sizes = ", ".join(f"{split} {len(dataset):,}" for split, dataset in splits.items())
         print(f"{name}: {sizes} ({splits['train'].variant})")

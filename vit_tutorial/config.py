@@ -1,5 +1,6 @@
 """The shape of a Vision Transformer as data: one frozen config, and the named sizes people publish."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -17,9 +18,25 @@ def to_pair(name: str, size: int | tuple[int, int]) -> tuple[int, int]:
         ValueError: when ``size`` is neither.
     """
     pair = tuple(size) if isinstance(size, tuple | list) else (size, size)
-    if len(pair) != 2 or not all(isinstance(side, int) and side > 0 for side in pair):
+    if len(pair) != 2 or not all(_is_int(side) and side > 0 for side in pair):
         raise ValueError(f"{name} must be a positive int or a pair (height, width) of them, got {size!r}")
     return pair
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def check_int(name: str, value: int, low: int) -> None:
+    """Raise a ValueError unless ``value`` is an int of at least ``low``."""
+    if not _is_int(value) or value < low:
+        raise ValueError(f"{name} must be an int of at least {low}, got {value!r}")
+
+
+def check_number(name: str, value: float, low: float) -> None:
+    """Raise a ValueError unless ``value`` is a finite number of at least ``low``."""
+    if not isinstance(value, int | float) or not low <= value < math.inf:
+        raise ValueError(f"{name} must be a finite number of at least {low}, got {value!r}")
 
 
 def check_divisible(name: str, value: int, by_name: str, by: int) -> None:
@@ -99,11 +116,9 @@ class ViTConfig:
         img_size, patch_size = check_tiles(self.img_size, self.patch_size)
         object.__setattr__(self, "img_size", img_size)
         object.__setattr__(self, "patch_size", patch_size)
-        for name in ("in_chans", "embed_dim", "depth", "num_heads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.num_classes < 0:
-            raise ValueError(f"num_classes must be at least 0, got {self.num_classes}")
+        for name, low in (("in_chans", 1), ("num_classes", 0), ("embed_dim", 1), ("depth", 1), ("num_heads", 1)):
+            check_int(name, getattr(self, name), low)
+        check_number("mlp_ratio", self.mlp_ratio, 0)
         if int(self.embed_dim * self.mlp_ratio) < 1:
             raise ValueError(f"embed_dim {self.embed_dim} times mlp_ratio {self.mlp_ratio} must be at least 1")
         check_divisible("embed_dim", self.embed_dim, "num_heads", self.num_heads)
@@ -116,11 +131,12 @@ class ViTConfig:
 
     @property
     def grid_size(self) -> tuple[int, int]:
-        """Patches per column and per row, (gh, gw)."""
+        """Patches per column and per row, ``(gh, gw)``."""
         return self.img_size[0] // self.patch_size[0], self.img_size[1] // self.patch_size[1]
 
     @property
     def num_patches(self) -> int:
+        """Patches of an image, gh · gw."""
         return self.grid_size[0] * self.grid_size[1]
 
     @property
@@ -130,10 +146,12 @@ class ViTConfig:
 
     @property
     def num_tokens(self) -> int:
+        """Tokens of an image: the class token, where there is one, and the patches."""
         return self.num_prefix_tokens + self.num_patches
 
     @property
     def head_dim(self) -> int:
+        """Numbers of a token that each head sees, embed_dim / num_heads."""
         return self.embed_dim // self.num_heads
 
 

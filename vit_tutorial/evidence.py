@@ -6,6 +6,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from vit_tutorial.config import check_divisible, check_tiles
+from vit_tutorial.explain import check_chosen
 from vit_tutorial.model import ViT
 
 
@@ -47,24 +48,22 @@ def pointing_game(maps: Float[Tensor, "b gh gw"], mask: Bool[Tensor, "b H W"]) -
 
 def hide_patches(
     images: Float[Tensor, "b c H W"],
-    patches: Int64[Tensor, "b k"],
+    patches: Int64[Tensor, "b hidden"],
     patch_size: int | tuple[int, int],
     value: float | Float[Tensor, "c 1 1"] | Float[Tensor, "b c 1 1"] = 0.0,
 ) -> Float[Tensor, "b c H W"]:
     """The images with some patches painted over.
 
     Args:
-        patches: numbers of the patches to hide, the grid row by row, ``(b, k)``.
+        patches: numbers of the patches to hide, the grid row by row, ``(b, hidden)``: equally many in each image.
         value: the colour, one number or one for each channel; the same for all images, or one for each.
 
     Raises:
-        ValueError: when a patch's number is too large, or patches do not tile the image.
+        ValueError: when an image has no row of numbers, there is no such patch, or patches do not tile the image.
     """
     _, (ph, pw) = check_tiles(tuple(images.shape[2:]), patch_size)
     gh, gw = images.shape[2] // ph, images.shape[3] // pw
-    if patches.numel() and not 0 <= int(patches.min()) <= int(patches.max()) < gh * gw:
-        wrong = patches[(patches < 0) | (patches >= gh * gw)][0].item()
-        raise ValueError(f"there is no patch {wrong}: the image has patches 0 to {gh * gw - 1}")
+    check_chosen("patch", patches, len(images), gh * gw)
     hidden = torch.zeros(len(images), gh * gw, device=images.device).scatter_(1, patches, 1)
     hidden = repeat(hidden, "b (gh gw) -> b 1 (gh ph) (gw pw)", gh=gh, ph=ph, pw=pw)
     return torch.where(hidden == 1, torch.as_tensor(value, dtype=images.dtype, device=images.device), images)
@@ -77,11 +76,20 @@ def patch_saliency(
 
     The gradients of the model's parameters are left alone.
 
+    Args:
+        model: this package's.
+        images: ``(b, c, H, W)``, as the model takes them.
+        classes: the class of each image, ``(b,)``.
+
+    Raises:
+        ValueError: when there is not one class for each image, or the model does not have it.
+
     Source: Simonyan et al. 2014, "Deep inside convolutional networks", and the product with the input after it.
     """
     with torch.enable_grad():
         pixels = images.detach().requires_grad_()
-        logits = model(pixels).gather(1, classes[:, None])
-        (gradient,) = torch.autograd.grad(logits.sum(), pixels)
+        logits = model(pixels)
+        check_chosen("class", classes, *logits.shape)
+        (gradient,) = torch.autograd.grad(logits.gather(1, classes[:, None]).sum(), pixels)
     gh, gw = model.config.grid_size
     return reduce((gradient * images).abs(), "b c (gh ph) (gw pw) -> b gh gw", "sum", gh=gh, gw=gw)

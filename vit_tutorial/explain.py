@@ -124,7 +124,7 @@ def attention_rollout(maps: Sequence[Float[Tensor, "b h n n"]]) -> Float[Tensor,
         ``(b, n, n)``; each row sums to 1.
 
     Raises:
-        ValueError: when there are no maps, or those of different models.
+        ValueError: when there are no maps, one is not ``(b, h, n, n)``, or they are of different models.
 
     Source: Abnar and Zuidema 2020, "Quantifying attention flow in transformers", section 3.
     """
@@ -145,10 +145,15 @@ def attention_gradients(
     times vᵀ. The model stays on its fused path, and the gradients of its parameters are left alone.
 
     Args:
+        model: this package's; unlike :func:`record_attention`, this function knows no others.
+        images: ``(b, c, H, W)``, as the model takes them.
         classes: the class to explain, ``(b,)``; the predicted one when left out.
 
     Returns:
         two lists with a tensor ``(b, h, n, n)`` for each layer: the weights, and the gradients.
+
+    Raises:
+        ValueError: when there is not one class for each image, or the model does not have it.
     """
     values: list[Tensor] = []
     outputs: list[Tensor] = []  # of the heads, side by side, as the projection takes them
@@ -165,6 +170,7 @@ def attention_gradients(
         with torch.enable_grad(), record_attention(model) as maps:
             logits = model(images.detach().requires_grad_())
             chosen = logits.argmax(dim=-1) if classes is None else classes
+            check_chosen("class", chosen, *logits.shape)
             gradients = torch.autograd.grad(logits.gather(1, chosen[:, None]).sum(), outputs)
     finally:
         for hook in hooks:
@@ -173,6 +179,15 @@ def attention_gradients(
         rearrange(grad, "b n (h hd) -> b h n hd", h=v.shape[1]) for grad, v in zip(gradients, values, strict=True)
     ]
     return maps, [grad @ v.mT for grad, v in zip(at_heads, values, strict=True)]
+
+
+def check_chosen(kind: str, numbers: Tensor, images: int, num: int) -> None:
+    """Raise a ValueError unless ``numbers`` has a row for each of so many images, and all are from 0 to num − 1."""
+    if numbers.shape[:1] != (images,):
+        raise ValueError(f"{images} images need {images} rows of {kind} numbers, got shape {tuple(numbers.shape)}")
+    wrong = numbers[(numbers < 0) | (numbers >= num)]
+    if len(wrong):
+        raise ValueError(f"there is no {kind} {wrong[0]}: {kind} numbers are 0 to {num - 1}")
 
 
 def gradient_rollout(
@@ -190,7 +205,7 @@ def gradient_rollout(
         ``(b, n, n)``, the identity included.
 
     Raises:
-        ValueError: when there are no maps, or maps and gradients of different models.
+        ValueError: when there are no maps, one is not ``(b, h, n, n)``, or maps and gradients are of different models.
 
     Source: Chefer et al. 2021, "Generic attention-model explainability", equations 5 and 6.
     """
@@ -234,9 +249,11 @@ def _check_tokens(weights: Tensor, config: ViTConfig) -> None:
 
 
 def _check_alike(maps: Sequence[Tensor]) -> None:
-    if not maps:
+    if len(maps) == 0:
         raise ValueError("there are no maps, so nothing can be rolled out")
     for layer, weights in enumerate(maps):
+        if weights.ndim != 4 or weights.shape[2] != weights.shape[3]:
+            raise ValueError(f"maps must be (b, h, n, n), that of layer {layer} is {tuple(weights.shape)}")
         if weights.shape[0] != maps[0].shape[0] or weights.shape[-2:] != maps[0].shape[-2:]:
             raise ValueError(
                 f"maps of different models: layer 0 is {tuple(maps[0].shape)}, layer {layer} {tuple(weights.shape)}"

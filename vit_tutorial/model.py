@@ -19,17 +19,20 @@ class ViT(nn.Module):
         attend: the function that every head runs; yours may stand here.
 
     Shapes:
-        images ``(b, in_chans, H, W)``, floating point, to logits ``(b, num_classes)``. There is no softmax:
-        cross-entropy takes logits.
+        images ``(b, in_chans, H, W)``, in the dtype of the weights unless under autocast, to logits
+        ``(b, num_classes)``. There is no softmax: cross-entropy takes logits.
 
     Raises:
-        ValueError: when an image batch has another rank, size, channel count or dtype than the config says.
+        ValueError: when ``config`` is none, or an image batch has another rank, size or channel count than the config
+            says, or another dtype than the weights.
 
     Source: Dosovitskiy et al. 2021, section 3.1, equations 1 to 4.
     """
 
     def __init__(self, config: ViTConfig, attend: Attend = fused_attention):
         super().__init__()
+        if not isinstance(config, ViTConfig):
+            raise ValueError(f"config must be a ViTConfig, for example PRESETS['vit_b_16']; got {config!r}")
         self.config = config
         dim = config.embed_dim
         self.patch_embed = PatchEmbed(config.img_size, config.patch_size, config.in_chans, dim)

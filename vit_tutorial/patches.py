@@ -55,7 +55,7 @@ def unpatchify(
     return rearrange(patches, "b (gh gw) (c ph pw) -> b c (gh ph) (gw pw)", gh=gh, gw=gw, ph=ph, pw=pw)
 
 
-def _check_images(images: Tensor, img_size: tuple[int, int], in_chans: int) -> None:
+def _check_images(images: Tensor, img_size: tuple[int, int], in_chans: int, dtype: torch.dtype) -> None:
     if images.ndim != 4:
         raise ValueError(f"images must have 4 axes (b, c, H, W), got {images.ndim}: {tuple(images.shape)}")
     if images.shape[1] != in_chans:
@@ -64,6 +64,9 @@ def _check_images(images: Tensor, img_size: tuple[int, int], in_chans: int) -> N
         raise ValueError(f"images are {tuple(images.shape[2:])} pixels, the model takes img_size {img_size}")
     if not torch.is_floating_point(images):
         raise ValueError(f"images must be floating point, got {images.dtype}: scale them to 0..1 first")
+    # Autocast converts every floating point dtype but float64.
+    if images.dtype != dtype and (images.dtype == torch.float64 or not torch.is_autocast_enabled(images.device.type)):
+        raise ValueError(f"images are {images.dtype}, the weights {dtype}: they must be equal; try images.to({dtype})")
 
 
 class LinearPatchEmbed(nn.Module):
@@ -85,7 +88,7 @@ class LinearPatchEmbed(nn.Module):
         self.proj = nn.Linear(in_chans * self.patch_size[0] * self.patch_size[1], embed_dim)
 
     def forward(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b n d"]:
-        _check_images(images, self.img_size, self.in_chans)
+        _check_images(images, self.img_size, self.in_chans, self.proj.weight.dtype)
         return self.proj(patchify(images, self.patch_size))
 
 
@@ -99,7 +102,8 @@ class PatchEmbed(nn.Module):
         embed_dim: width of a token.
 
     Shapes:
-        ``(b, in_chans, H, W)`` to ``(b, n, embed_dim)``, the grid row by row.
+        ``(b, in_chans, H, W)``, in the dtype of the weights unless under autocast, to ``(b, n, embed_dim)``, the grid
+        row by row.
 
     Raises:
         ValueError: when the patches do not tile the image, or an input has another size, channel count or dtype.
@@ -118,5 +122,5 @@ class PatchEmbed(nn.Module):
         self.proj = nn.Conv2d(in_chans, embed_dim, kernel_size=self.patch_size, stride=self.patch_size)
 
     def forward(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b n d"]:
-        _check_images(images, self.img_size, self.in_chans)
+        _check_images(images, self.img_size, self.in_chans, self.proj.weight.dtype)
         return rearrange(self.proj(images), "b d gh gw -> b (gh gw) d")

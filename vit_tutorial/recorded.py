@@ -6,11 +6,12 @@ import platform
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -115,43 +116,72 @@ def recorded_runs() -> list[str]:
     return sorted(path.parent.name for path in FOLDER.glob("*/metrics.json"))
 
 
-def find_run(run: str) -> Path:
+def find_run(run: str, *, own_first: bool = False) -> Path:
     """The folder of a run: one that was recorded, or one of your own in ``runs/``.
+
+    Args:
+        own_first: which of them, where both have this name; the chapters read what was recorded.
 
     Raises:
         ValueError: when there is no such run.
     """
-    for folder in (FOLDER / run, OWN_RUNS / run):
+    for place in (OWN_RUNS, FOLDER) if own_first else (FOLDER, OWN_RUNS):
+        folder = place / run
         if (folder / "metrics.json").exists():
             return folder
     raise ValueError(f"there is no finished run {run!r}; recorded are: {', '.join(recorded_runs()) or 'none'}")
 
 
-def load_metrics(run: str) -> dict:
+def load_metrics(run: str, *, own_first: bool = False) -> dict:
     """What a run measured.
+
+    Args:
+        own_first: see :func:`find_run`.
 
     Raises:
         ValueError: when there is no such run.
     """
-    return json.loads((find_run(run) / "metrics.json").read_text(encoding="utf-8"))
+    return json.loads((find_run(run, own_first=own_first) / "metrics.json").read_text(encoding="utf-8"))
 
 
-def load_recorded(run: str) -> tuple[ViT, Recipe]:
+def load_recorded(run: str, *, own_first: bool = False) -> tuple[ViT, Recipe]:
     """A run's model with its weights, in evaluation mode, and its recipe.
 
+    Args:
+        own_first: see :func:`find_run`.
+
     Raises:
-        ValueError: when there is no such run, or its weights were not kept.
+        ValueError: when there is no such run, its weights were not kept or are damaged, or its recipe has fields that
+            this version does not know.
     """
-    path = find_run(run) / "model.safetensors"
+    path = find_run(run, own_first=own_first) / "model.safetensors"
     if not path.exists():
         raise ValueError(f"the weights of {run!r} were not kept; its metrics are in {path.parent}")
-    recipe = recipe_from_dict(load_metrics(run)["recipe"])
+    recipe = recipe_from_dict(load_metrics(run, own_first=own_first)["recipe"])
+    try:
+        weights = load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged: {error}; train the run again") from error
     model = ViT(recipe.model)
-    model.load_state_dict({key: value.float() for key, value in load_file(path).items()})
+    model.load_state_dict({key: value.float() for key, value in weights.items()})
     return model.eval(), recipe
 
 
-def recipe_from_dict(fields: dict) -> Recipe:
-    """The recipe that :func:`dataclasses.asdict`, and JSON after it, turned into ``fields``."""
-    model = {key: tuple(value) if isinstance(value, list) else value for key, value in fields["model"].items()}
-    return Recipe(**{**fields, "model": ViTConfig(**model), "augment": Augment(**fields["augment"])})
+def recipe_from_dict(values: dict) -> Recipe:
+    """The recipe that :func:`dataclasses.asdict`, and JSON after it, turned into ``values``.
+
+    Raises:
+        ValueError: when there are fields that this version does not know, or a value is out of range.
+    """
+    model = {key: tuple(value) if isinstance(value, list) else value for key, value in values["model"].items()}
+    parts = {"model": _make(ViTConfig, model), "augment": _make(Augment, values["augment"])}
+    return _make(Recipe, {**values, **parts})
+
+
+def _make(kind: type, values: dict):
+    if unknown := values.keys() - {field.name for field in fields(kind)}:
+        names = ", ".join(sorted(unknown))
+        raise ValueError(
+            f"the run's {kind.__name__} has fields that this version does not know: {names}; train it again"
+        )
+    return kind(**values)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from vit_tutorial.config import check_option
+from vit_tutorial.config import check_int, check_option
 from vit_tutorial.recipes import Recipe, make_model
 from vit_tutorial.recorded import FOLDER, OWN_RUNS, provenance, recipe_from_dict, run_recipe
 from vit_tutorial.variants import SWEEPS, Sweep
@@ -27,8 +27,9 @@ def run_sweep(
     """Run what is missing of a sweep, and add a row for each run to ``folder/name.jsonl``.
 
     An interrupted sweep goes on where it stopped, within a run too. Several processes may share the work when each
-    has seeds or recipes of its own. A row whose recipe is no longer the sweep's does not count: that run is made anew.
-    A run that breaks, since its loss is not finite, is a result too: its row says so.
+    has seeds or recipes of its own. A row whose recipe is no longer the sweep's does not count, nor does a last row
+    that was not written to its end: that run is made anew. A run that breaks, since its loss is not finite, is a result
+    too: its row says so.
 
     Args:
         only: which of the sweep's recipes; all when empty.
@@ -38,10 +39,12 @@ def run_sweep(
         all rows there are then.
 
     Raises:
-        ValueError: when the sweep has no such recipe.
+        ValueError: when the sweep has no such recipe, or a seed is negative.
     """
     for recipe in only:
         check_option(f"recipe of the sweep {name!r}", recipe, sweep.recipes)
+    for seed in seeds:
+        check_int("seed", seed, 0)
     runs = [(variant, seed) for seed in seeds for variant in sweep.recipes] if seeds else sweep.runs()
     wanted = [(variant, seed) for variant, seed in runs if not only or variant in only]
     there = {(row["variant"], row["seed"]) for row in read_rows(folder / f"{name}.jsonl", sweep)}
@@ -58,8 +61,7 @@ def run_sweep(
                 row = _row(variant, run_recipe(name, recipe, at_work, **options))
             except FloatingPointError as error:
                 row = _broken_row(variant, recipe, str(error).split(",")[0], provenance(device))
-            with (folder / f"{name}.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+            _append(folder / f"{name}.jsonl", row)
             shutil.rmtree(at_work)
             bar.update()
     return read_rows(folder / f"{name}.jsonl", sweep)
@@ -108,15 +110,33 @@ def read_rows(path: Path, sweep: Sweep) -> list[dict]:
     """The rows of a file whose recipe is still the sweep's, in the sweep's order."""
     if not path.exists():
         return []
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    current = [
-        row
-        for row in rows
-        if row["variant"] in sweep.recipes
-        and recipe_from_dict(row["recipe"]) == replace(sweep.recipes[row["variant"]], seed=row["seed"])
-    ]
+    rows = [json.loads(line) for line in _whole_lines(path.read_bytes()).splitlines()]
+    current = [row for row in rows if _is_current(row, sweep)]
     order = list(sweep.recipes)
     return sorted(current, key=lambda row: (order.index(row["variant"]), row["seed"]))
+
+
+def _is_current(row: dict, sweep: Sweep) -> bool:
+    """Whether the row's recipe is still the sweep's."""
+    try:
+        recipe = recipe_from_dict(row["recipe"])
+    except ValueError:  # this version would not even take it
+        return False
+    return row["variant"] in sweep.recipes and recipe == replace(sweep.recipes[row["variant"]], seed=row["seed"])
+
+
+def _whole_lines(content: bytes) -> bytes:
+    """Without a last line that was not written to its end, since the process was killed or the disk full."""
+    return content[: content.rfind(b"\n") + 1]
+
+
+def _append(path: Path, row: dict) -> None:
+    with path.open("a+b") as file:
+        file.seek(0)
+        content = file.read()
+        if not content.endswith(b"\n"):
+            file.truncate(len(_whole_lines(content)))
+        file.write(json.dumps(row).encode() + b"\n")
 
 
 def load_sweep(name: str, *, broken: bool = False) -> list[dict]:

@@ -21,6 +21,7 @@ from vit_tutorial.augment.geometry import (
     random_resized_crop,
 )
 from vit_tutorial.augment.mixing import cutmix, mixup
+from vit_tutorial.config import check_int, check_number
 
 Images = Float[Tensor, "b c H W"]
 Targets = Float[Tensor, "b k"]
@@ -126,12 +127,14 @@ class Augment:
     cutmix: float = 0.0
 
     def __post_init__(self):
+        check_int("crop", self.crop, 0)
+        for name in ("mixup", "cutmix"):
+            check_number(name, getattr(self, name), 0)
         highest = {"degrees": 180, "scale": 0.99}
         highest |= dict.fromkeys(("resized_crop", "shift", "shear", "rand_magnitude", "erase"), 1)
-        for name in ("crop", *highest, "mixup", "cutmix"):
-            value, limit = getattr(self, name), highest.get(name, math.inf)
-            if not 0 <= value <= limit:
-                raise ValueError(f"{name} must be at least 0 and at most {limit}, got {value}")
+        for name, limit in highest.items():
+            if not 0 <= getattr(self, name) <= limit:
+                raise ValueError(f"{name} must be at least 0 and at most {limit}, got {getattr(self, name)}")
 
     def __call__(self, images: Images, targets: Targets, generator: Generator | None = None) -> tuple[Images, Targets]:
         if self.flip:

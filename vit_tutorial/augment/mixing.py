@@ -4,6 +4,8 @@ All functions take and give images as ``(b, c, H, W)`` floating point in 0..1, a
 on the images' device. None reads a value back from the device, so a GPU never waits for the host.
 """
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
@@ -17,8 +19,16 @@ Targets = Float[Tensor, "b k"]
 def mixup(images: Images, targets: Targets, alpha: float, generator: Generator | None = None) -> tuple[Images, Targets]:
     """Blend each image, and its target, with another of the batch; its share is drawn from Beta(alpha, alpha).
 
+    Args:
+        targets: one-hot or soft, ``(b, k)``, floating point.
+        alpha: above 0; 1 draws shares uniformly, less draws more of those near 0 and 1.
+
+    Raises:
+        ValueError: when ``targets`` are class numbers, or ``alpha`` is not finite and above 0.
+
     Source: Zhang et al. 2018, section 2; the share is drawn for each image, not once for the batch.
     """
+    _check_targets(targets)
     share = _beta(images, alpha, generator)
     partner = torch.randperm(len(images), device=images.device, generator=generator)
     blended = torch.lerp(images[partner], images, share[:, None, None, None].to(images.dtype))
@@ -30,9 +40,12 @@ def cutmix(
 ) -> tuple[Images, Targets]:
     """Put a rectangle of another image of the batch into each; targets mix by the pixels that were really replaced.
 
+    Args and errors are those of :func:`mixup`.
+
     Source: Yun et al. 2019, section 3.1: the part kept is drawn from Beta(alpha, alpha), the rectangle has the image's
     proportions and is cut at the border.
     """
+    _check_targets(targets)
     partner = torch.randperm(len(images), device=images.device, generator=generator)
     side = (1 - _beta(images, alpha, generator)).sqrt()
     inside = random_boxes(images, side, side, generator, over_border=True)
@@ -41,8 +54,17 @@ def cutmix(
     return mixed, torch.lerp(targets[partner], targets, share[:, None])
 
 
+def _check_targets(targets: Tensor) -> None:
+    if targets.ndim != 2 or not targets.is_floating_point():
+        raise ValueError(
+            f"targets must be one-hot or soft, (b, k) in floating point, got {targets.dtype} of {tuple(targets.shape)}"
+        )
+
+
 def _beta(images: Images, alpha: float, generator: Generator | None) -> Float[Tensor, " b"]:
     """Beta(alpha, alpha) for each image: one of two gamma draws as a share of both, as torch.distributions does it."""
-    concentration = torch.full((len(images), 2), alpha, device=images.device)
+    if not 0 < alpha < math.inf:
+        raise ValueError(f"alpha must be above 0 and finite, got {alpha}")
+    concentration = torch.full((len(images), 2), float(alpha), device=images.device)
     gamma = torch._standard_gamma(concentration, generator=generator).clamp(min=1e-30)
     return gamma[:, 0] / gamma.sum(1)

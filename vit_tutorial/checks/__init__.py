@@ -1,7 +1,8 @@
 """Exercises: run a reader's function, and say *which* mistake it makes.
 
 A chapter ends an exercise with ``patchify = exercise("patchify", patchify)``. Each ``check_<function>`` stands in the
-file that is named like its chapter, beside the reference that stands in for an exercise nobody has attempted yet.
+file that is named like its chapter (of chapter 6, ``training``), beside the reference that stands in for an exercise
+nobody has attempted yet.
 """
 
 from vit_tutorial.checks import (

@@ -15,8 +15,8 @@ def call(fn: Callable, *args: Any, **kwargs: Any) -> Any:
     """Call a reader's function; an exception in it becomes a hint that says what was passed in.
 
     Raises:
-        CheckFailed: when ``fn`` raises, returns nothing, or changes a tensor that it was given. NotImplementedError
-            passes through: nothing was attempted.
+        CheckFailed: when ``fn`` raises, returns nothing, or changes a tensor that it was given. A bare
+            NotImplementedError passes through: nothing was attempted.
     """
     name = getattr(fn, "__name__", "your function")
     given = ", ".join([*(_describe(arg) for arg in args), *(f"{key}={_describe(arg)}" for key, arg in kwargs.items())])
@@ -24,9 +24,9 @@ def call(fn: Callable, *args: Any, **kwargs: Any) -> Any:
     before = [tensor.clone() for tensor in tensors]
     try:
         result = fn(*args, **kwargs)
-    except NotImplementedError:
-        raise
     except Exception as error:
+        if isinstance(error, NotImplementedError) and not error.args:
+            raise
         raise CheckFailed(f"{name}({given}) raised {type(error).__name__}: {error}") from error
     if result is None:
         raise CheckFailed(f"{name}({given}) returned None. Is a `return` missing?")
@@ -131,7 +131,8 @@ def exercise(name: str, fn: Callable) -> Callable:
         fn: the reader's answer.
 
     Returns:
-        ``fn`` when it is right. The reference when ``fn`` raises NotImplementedError, so that the notebook runs on.
+        ``fn`` when it is right. The reference when ``fn`` raises a bare NotImplementedError, as an exercise does before
+        it is attempted, so that the notebook runs on.
 
     Raises:
         CheckFailed: when ``fn`` is wrong; the message names the mistake.
@@ -145,7 +146,9 @@ def exercise(name: str, fn: Callable) -> Callable:
         torch.manual_seed(0)
         try:
             check(fn)
-        except NotImplementedError:
+        except NotImplementedError as error:
+            if error.args:  # PyTorch's own, for instance for a dtype that an operation lacks
+                raise CheckFailed(f"{name} raised NotImplementedError: {error}") from error
             print(f"{name}: not attempted yet. The chapter goes on with the reference.")
             return reference
     print(f"{name}: correct. The chapter goes on with your function.")

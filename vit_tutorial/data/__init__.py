@@ -4,7 +4,7 @@ import os
 import warnings
 from pathlib import Path
 
-from vit_tutorial.config import check_option
+from vit_tutorial.config import check_option, to_pair
 from vit_tutorial.data import sources
 from vit_tutorial.data.folders import image_folder
 from vit_tutorial.data.images import Dataset, ImageFiles
@@ -26,7 +26,7 @@ def load_dataset(
     name: str,
     split: str = "train",
     *,
-    img_size: tuple[int, int] | None = None,
+    img_size: int | tuple[int, int] | None = None,
     root: str | Path | None = None,
     download: bool = True,
     fallback: str | None = None,
@@ -44,20 +44,22 @@ def load_dataset(
             makes 80, 10 and 10 %.
         split: ``"train"``, ``"val"`` or ``"test"``. MNIST's and CIFAR-10's ``"val"`` are 5,000 of the training images,
             drawn by a fixed seed.
-        img_size: (height, width) wanted; as they are, otherwise. An image of a folder is resized by its shorter side
-            and cut out in the middle.
+        img_size: pixels wanted, an int or a (height, width) pair; as they are, otherwise. An image of a folder is
+            resized by its shorter side and cut out in the middle.
         root: folder of the data; :func:`data_root` otherwise.
         download: whether to download what is missing.
         fallback: the set to go on with, after a warning, where ``name`` cannot be had.
         memory: a folder whose split takes more bytes than this is streamed.
 
     Raises:
-        ValueError: an unknown name or split, or a damaged file; the message names the file and what to do.
+        ValueError: an unknown name or split, no possible size, or a damaged file; the message names the file and what
+            to do.
         FileNotFoundError: the data is not there and cannot be fetched; the message says what was tried.
     """
     if name not in NAMES and not name.startswith("folder:"):
         raise ValueError(f"name must be one of {', '.join(NAMES)} or folder:PATH; got {name!r}")
     check_option("split", split, SPLITS)
+    img_size = None if img_size is None else to_pair("img_size", img_size)
     root = Path(root) if root is not None else data_root()
     try:
         if name == "mnist":

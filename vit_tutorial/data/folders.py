@@ -64,7 +64,7 @@ def image_folder(
 
 def find_images(
     folder: Path, classes: tuple[str, ...] | None = None
-) -> tuple[tuple[str, ...], Int64[Tensor, " n"], tuple[str, ...]]:
+) -> tuple[tuple[str, ...], Int64[Tensor, " num"], tuple[str, ...]]:
     """The images of a tree ``<class>/*``; hidden files, and files that are no images by their names, are passed over.
 
     Args:
@@ -92,7 +92,7 @@ def find_images(
     return tuple(files), torch.tensor(labels), classes
 
 
-def decode_cached(dataset: ImageFiles, cache: Path) -> UInt8[Tensor, "n 3 H W"]:
+def decode_cached(dataset: ImageFiles, cache: Path) -> UInt8[Tensor, "num 3 H W"]:
     """All images of a set; read from the file ``cache`` where it is whole and newer than every change to the set.
 
     Where the cache may not be written, a warning says so, and every load decodes anew.

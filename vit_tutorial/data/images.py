@@ -22,18 +22,18 @@ class Dataset:
     """A set of images that fits in memory.
 
     Attributes:
-        images: ``(n, c, H, W)``, bytes.
-        labels: ``(n,)``, class numbers.
+        images: ``(num, c, H, W)``, bytes.
+        labels: ``(num,)``, class numbers.
         classes: a name for each class number.
         variant: where the images come from, in the words that belong beside every figure got on them.
-        masks: ``(n, H, W)``, true on the object; only ``shapes`` knows it.
+        masks: ``(num, H, W)``, true on the object; only ``shapes`` knows it.
     """
 
-    images: UInt8[Tensor, "n c H W"]
-    labels: Int64[Tensor, " n"]
+    images: UInt8[Tensor, "num c H W"]
+    labels: Int64[Tensor, " num"]
     classes: tuple[str, ...]
     variant: str
-    masks: Bool[Tensor, "n H W"] | None = None
+    masks: Bool[Tensor, "num H W"] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -86,7 +86,7 @@ class ImageFiles:
 
     Attributes:
         files: paths of the images.
-        labels: ``(n,)``, class numbers.
+        labels: ``(num,)``, class numbers.
         classes: a name for each class number.
         variant: where the images come from.
         img_size: (height, width); an image of another size is resized until its shorter side fits, and the middle is
@@ -94,7 +94,7 @@ class ImageFiles:
     """
 
     files: tuple[str, ...]
-    labels: Int64[Tensor, " n"]
+    labels: Int64[Tensor, " num"]
     classes: tuple[str, ...]
     variant: str
     img_size: tuple[int, int] | None = None
@@ -176,7 +176,7 @@ def decode(path: str, img_size: tuple[int, int] | None = None) -> UInt8[Tensor, 
 
 def decode_all(
     files: Sequence[str], img_size: tuple[int, int] | None = None, progress: bool = False
-) -> UInt8[Tensor, "n 3 H W"]:
+) -> UInt8[Tensor, "num 3 H W"]:
     """All images as one tensor.
 
     Args:

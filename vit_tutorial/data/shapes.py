@@ -29,15 +29,17 @@ INSIDE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 SHAPES = tuple(INSIDE)
 
 
-def draw_shapes(num: int, seed: int) -> tuple[UInt8[Tensor, "n 3 H W"], Int64[Tensor, " n"], Bool[Tensor, "n H W"]]:
+def draw_shapes(
+    num: int, seed: int
+) -> tuple[UInt8[Tensor, "num 3 H W"], Int64[Tensor, " num"], Bool[Tensor, "num H W"]]:
     """Draw ``num`` images of 32×32 pixels, about equally many of each class in :data:`SHAPES`.
 
     Each holds one shape of random place, size, angle and vivid colour, over a slope between two dull colours with dull
     specks and strokes. Nothing but its shape tells the class. The same seed gives the same images.
 
     Returns:
-        images ``(n, 3, 32, 32)`` as bytes, labels ``(n,)``, masks ``(n, 32, 32)``, true where the shape covers at least
-        half of a pixel.
+        images ``(num, 3, 32, 32)`` as bytes, labels ``(num,)``, masks ``(num, 32, 32)``, true where the shape covers at
+        least half of a pixel.
 
     Raises:
         ValueError: when ``num`` is less than 1.
@@ -52,7 +54,7 @@ def draw_shapes(num: int, seed: int) -> tuple[UInt8[Tensor, "n 3 H W"], Int64[Te
 
 def _draw(
     num: int, generator: torch.Generator
-) -> tuple[UInt8[Tensor, "n 3 H W"], Int64[Tensor, " n"], Bool[Tensor, "n H W"]]:
+) -> tuple[UInt8[Tensor, "num 3 H W"], Int64[Tensor, " num"], Bool[Tensor, "num H W"]]:
     def between(low: float, high: float, *shape: int) -> Tensor:
         return low + (high - low) * torch.rand(*shape, generator=generator)
 
@@ -88,9 +90,9 @@ def _draw(
 
 
 def _own_axes(
-    size: int, centre: Float[Tensor, "n 2"], radius: Float[Tensor, " n"], angle: Float[Tensor, " n"]
-) -> tuple[Float[Tensor, "n s s"], Float[Tensor, "n s s"]]:
-    """Every pixel of a ``size``×``size`` picture over −1..1, in the turned and scaled coordinates of n shapes."""
+    size: int, centre: Float[Tensor, "num 2"], radius: Float[Tensor, " num"], angle: Float[Tensor, " num"]
+) -> tuple[Float[Tensor, "num s s"], Float[Tensor, "num s s"]]:
+    """Every pixel of a ``size``×``size`` picture over −1..1, in the turned and scaled coordinates of several shapes."""
     axis = (torch.arange(size) + 0.5) / size * 2 - 1
     dx, dy = axis - centre[:, 0, None, None], axis[:, None] - centre[:, 1, None, None]
     cos, sin = (turn[:, None, None] / radius[:, None, None] for turn in (angle.cos(), angle.sin()))

@@ -8,6 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from vit_tutorial.config import check_tiles
+
 # Okabe and Ito's palette: told apart with every common colour blindness, and in print.
 PALETTE = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000"]
 
@@ -41,7 +43,14 @@ def show_images(
         titles: one for each image.
         columns: images in a row.
         size: inches of an image's side.
+
+    Raises:
+        ValueError: when ``images`` has another shape or holds none, or there is not one title for each.
     """
+    if images.ndim != 4 or images.shape[1] not in (1, 3) or not len(images):
+        raise ValueError(f"images must be (b, c, H, W) with b at least 1 and c 1 or 3, got {tuple(images.shape)}")
+    if titles and len(titles) != len(images):
+        raise ValueError(f"there are {len(images)} images and {len(titles)} titles; one each is wanted")
     columns = min(columns, len(images))
     rows = -(-len(images) // columns)
     fig, axes = plt.subplots(rows, columns, figsize=(columns * size, rows * (size + 0.3 * bool(titles))), squeeze=False)
@@ -56,10 +65,15 @@ def show_images(
 
 
 def spread_patches(
-    image: Shaped[Tensor, "c H W"], patch_size: tuple[int, int], gap: int = 4, paper: float = 1.0
+    image: Shaped[Tensor, "c H W"], patch_size: int | tuple[int, int], gap: int = 4, paper: float = 1.0
 ) -> Shaped[Tensor, "c Hg Wg"]:
-    """The image with a gap of ``gap`` pixels of brightness ``paper`` after each patch, so that one sees the cut."""
-    grid = rearrange(image, "c (gh ph) (gw pw) -> c gh gw ph pw", ph=patch_size[0], pw=patch_size[1])
+    """The image with a gap of ``gap`` pixels of brightness ``paper`` after each patch, so that one sees the cut.
+
+    Raises:
+        ValueError: when the patches do not tile the image.
+    """
+    _, (ph, pw) = check_tiles(tuple(image.shape[1:]), patch_size)
+    grid = rearrange(image, "c (gh ph) (gw pw) -> c gh gw ph pw", ph=ph, pw=pw)
     grid = torch.nn.functional.pad(grid, (0, gap, 0, gap), value=paper)
     picture = rearrange(grid, "c gh gw ph pw -> c (gh ph) (gw pw)")
     return picture[:, :-gap, :-gap] if gap else picture
@@ -99,7 +113,15 @@ def heatmap(
 
 
 def confusion_matrix(matrix: Shaped[Tensor, "k k"], class_names: list[str], ax: Axes | None = None) -> Axes:
-    """Counts of true class (row) against predicted class (column); the diagonal is left pale, so mistakes stand out."""
+    """Counts of true class (row) against predicted class (column); the diagonal is left pale, so mistakes stand out.
+
+    Raises:
+        ValueError: when there is not one name for each class.
+    """
+    if len(class_names) != len(matrix):
+        raise ValueError(
+            f"the matrix is {tuple(matrix.shape)}, so it takes {len(matrix)} names, got {len(class_names)}"
+        )
     ax = ax or plt.figure(figsize=(5.4, 5)).gca()
     mistakes = matrix.clone().fill_diagonal_(0).cpu()
     ax.imshow(mistakes.numpy(), cmap="Oranges", vmin=0, vmax=max(1, int(mistakes.max()) * 2))

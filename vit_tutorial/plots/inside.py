@@ -33,15 +33,18 @@ def overlay_map(
         image: ``(c, H, W)``, floating point in 0..1 or uint8.
         values: of each patch, ``(gh, gw)``.
         title: names layer and head; a map that does not say which it is cannot be judged.
-        limits: values of the colour scale's two ends. They are not taken from the map: on a scale of its own, noise
-            looks like structure.
+        limits: values of the colour scale's two ends, the lower first. They are not taken from the map: on a scale of
+            its own, noise looks like structure.
 
     Returns:
         the map as drawn, for a colour bar.
 
     Raises:
-        ValueError: when the map's grid does not divide the image.
+        ValueError: when the map's grid does not divide the image, or the limits do not rise.
     """
+    low, high = limits
+    if not low < high:
+        raise ValueError(f"the limits of a colour scale must rise, got {low} and {high}")
     ax = ax or plt.figure().gca()
     sides = []
     for axis, pixels, patches in zip(("height", "width"), image.shape[1:], values.shape, strict=True):
@@ -53,7 +56,6 @@ def overlay_map(
     pixels = repeat(values, "gh gw -> (gh ph) (gw pw)", ph=sides[0], pw=sides[1])
     ax.set_title(title)
     ax.axis("off")
-    low, high = limits
     cover = 0.25 + 0.65 * ((pixels - low) / (high - low)).clamp(0, 1)
     drawn = ax.imshow(pixels.cpu().numpy(), cmap="viridis", vmin=low, vmax=high, interpolation="nearest")
     drawn.set_alpha(cover.cpu().numpy())
@@ -61,8 +63,8 @@ def overlay_map(
 
 
 def show_maps(
-    images: Shaped[Tensor, "m c H W"],
-    maps: Float[Tensor, "m gh gw"],
+    images: Shaped[Tensor, "b c H W"],
+    maps: Float[Tensor, "b gh gw"],
     titles: list[str],
     columns: int = 4,
     limits: tuple[float, float] | None = None,
@@ -74,19 +76,20 @@ def show_maps(
     Args:
         images, maps, titles: one for each panel; see :func:`overlay_map`.
         columns: panels in a row.
-        limits: values of the scale's two ends; from 0 to the largest of all maps otherwise. Where a map goes beyond,
-            the scale ends in an arrow.
+        limits: values of the scale's two ends; from 0 to the largest of all maps otherwise, or to 1 where that is 0.
+            Where a map goes beyond, the scale ends in an arrow.
         label: what the scale shows.
         size: inches of a panel's side.
 
     Raises:
-        ValueError: when images, maps and titles are not equally many, or the maps' grid does not divide the images.
+        ValueError: when images, maps and titles are not equally many, the maps' grid does not divide the images, or the
+            limits do not rise.
     """
     if not len(images) == len(maps) == len(titles):
         raise ValueError(
             f"there are {len(images)} images, {len(maps)} maps and {len(titles)} titles; one each is wanted"
         )
-    columns, limits = min(columns, len(maps)), limits or (0.0, float(maps.max()))
+    columns, limits = min(columns, len(maps)), limits or (0.0, float(maps.max()) or 1.0)
     rows = math.ceil(len(maps) / columns)
     fig, axes = plt.subplots(rows, columns, figsize=(columns * size + 0.9, rows * (size + 0.35)), squeeze=False)
     for ax in axes.flat[len(maps) :]:
@@ -110,7 +113,7 @@ def attention_grid(
     """
     layers, heads = maps.shape[:2]
     titles = [f"layer {layer + 1},\nhead {head + 1}" for head in range(heads) for layer in range(layers)]
-    images, panels = repeat(image, "c H W -> m c H W", m=len(titles)), rearrange(maps, "l h gh gw -> (h l) gh gw")
+    images, panels = repeat(image, "c H W -> b c H W", b=len(titles)), rearrange(maps, "l h gh gw -> (h l) gh gw")
     return show_maps(images, panels, titles, layers, limits, size=size)
 
 

@@ -1,6 +1,7 @@
 """Weights that others have trained: fetched once, checked, and made to fit (chapter 9)."""
 
 import pickle
+import struct
 from dataclasses import dataclass, replace
 from http.client import HTTPException
 from pathlib import Path
@@ -37,6 +38,8 @@ __all__ = [
 
 NAMES = ("vit_b_16", "vit_b_32", "vit_l_16", "vit_l_32")  # those that torchvision trained on ImageNet-1k alone
 TIMEOUT = 10  # seconds that a host may keep silent
+# What torch.load raises on bytes that are none of its own: it takes them for instructions, and stumbles anywhere.
+DAMAGED = (RuntimeError, EOFError, LookupError, ValueError, struct.error, pickle.UnpicklingError)
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,8 @@ class Published:
         classes: a name for each class number.
         img_size: (height, width) that the model takes.
         share: of the resized picture's side that the crop keeps.
-        mean, std: for each channel, of pixels in 0..1.
+        mean: of each channel, for pixels in 0..1.
+        std: likewise.
     """
 
     classes: tuple[str, ...]
@@ -129,6 +133,10 @@ def adapt(model: ViT, *, img_size: int | tuple[int, int] | None = None, num_clas
     Learned positions are resampled to the new grid, sine-cosine tables computed for it. For another number of classes
     the head is drawn anew, as :func:`~vit_tutorial.init_weights` does.
 
+    Args:
+        img_size: pixels, an int or a (height, width) pair; None keeps what is there.
+        num_classes: outputs of the head, 0 for none; None keeps what is there.
+
     Raises:
         ValueError: when the patches do not tile the image.
 
@@ -168,7 +176,7 @@ def _fetch(name: str, progress: bool) -> dict[str, Tensor]:
         raise FileNotFoundError(
             f"{name} is not at hand: {file} is missing, and {weights.url} failed: {error}. {remedy}"
         ) from error
-    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+    except DAMAGED as error:
         if there:
             raise ValueError(f"{file} is damaged: {_reason(error)}. Delete it, and it is fetched again") from error
         raise ValueError(
@@ -188,8 +196,8 @@ def _read(path: Path) -> dict[str, Tensor]:
         raise ValueError(
             f"{path} is damaged, or holds more than tensors, which could run code of its author"
         ) from error
-    except (SafetensorError, RuntimeError, EOFError, OSError) as error:
-        raise ValueError(f"{path} is damaged: {_reason(error)}") from error
+    except (SafetensorError, OSError, *DAMAGED) as error:
+        raise ValueError(f"{path} is damaged, or no file of weights: {_reason(error)}") from error
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         inside = ", ".join(map(str, list(state)[:6])) if isinstance(state, dict) else type(state).__name__
         raise ValueError(f"{path} is no state dict but holds {inside}. Save the state dict in it by itself")

@@ -109,7 +109,9 @@ def read_config(
     needed = ("patch_embed.proj.weight", "pos_embed", "blocks.0.mlp.fc1.weight")
     missing = [name for name in needed if name not in state]
     if missing:
-        raise ValueError(f"the sizes cannot be read off: {_some(missing)} missing among {_some(state)}")
+        fixed = " A fixed table is not stored: use load_recorded, or ViT(config) and load_weights."
+        advice = fixed if missing == ["pos_embed"] else ""
+        raise ValueError(f"the sizes cannot be read off: {_some(missing)} missing among {_some(state)}.{advice}")
     embed_dim, in_chans, *patch_size = state["patch_embed.proj.weight"].shape
     hidden = state["blocks.0.mlp.fc1.weight"].shape[0]
     depth = 1 + max(int(match[1]) for name in state if (match := re.match(r"blocks\.(\d+)\.", name)))

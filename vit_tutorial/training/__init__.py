@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
 from vit_tutorial.augment import Augment
-from vit_tutorial.config import check_option, check_share
+from vit_tutorial.config import check_int, check_number, check_option, check_share
 from vit_tutorial.data.images import Dataset, ImageFiles
 from vit_tutorial.training.averaging import Average
 from vit_tutorial.training.checkpoints import load_checkpoint, save_checkpoint
@@ -74,15 +74,24 @@ class TrainConfig:
     def __post_init__(self):
         for name, allowed in (("schedule", ("cosine", "constant")), ("optimizer", ("adamw", "adam", "muon"))):
             check_option(name, getattr(self, name), allowed)
-        for name, low in (("epochs", 1), ("batch_size", 1), ("lr", 0), ("weight_decay", 0), ("clip_grad", 0)):
-            if getattr(self, name) < low:
-                raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
-        for name in ("warmup", "label_smoothing", "ema"):
+        for name, low in (("epochs", 1), ("batch_size", 1), ("seed", 0)):
+            check_int(name, getattr(self, name), low)
+        for name in ("lr", "weight_decay", "clip_grad", "mean", "std"):
+            check_number(name, getattr(self, name), 0)
+        if self.std == 0:
+            raise ValueError("std must be above 0: pixels are divided by it")
+        for name in ("warmup", "beta2", "label_smoothing", "ema"):
             check_share(name, getattr(self, name))
 
 
 def lr_at(step: int, total_steps: int, config: TrainConfig) -> float:
-    """The learning rate of step ``step`` of ``total_steps``, counted from 0."""
+    """The learning rate of a step.
+
+    Args:
+        step: its number in the whole run, from 0.
+        total_steps: of all passes.
+        config: the schedule.
+    """
     if config.schedule == "constant":
         return config.lr
     warmup_steps = int(config.warmup * total_steps)
@@ -99,7 +108,16 @@ def to_input(images: Shaped[Tensor, "b c H W"], config: TrainConfig) -> Float[Te
 
 
 def loss_of(logits: Float[Tensor, "b k"], targets: Float[Tensor, "b k"], config: TrainConfig) -> Float[Tensor, ""]:
-    """Cross-entropy against targets that may be soft; with ``softmax_head`` as one published tutorial has it."""
+    """Cross-entropy against targets that may be soft; with ``softmax_head`` as one published tutorial has it.
+
+    Raises:
+        ValueError: when logits and targets differ in shape.
+    """
+    if logits.shape != targets.shape:
+        raise ValueError(
+            f"logits are {tuple(logits.shape)}, targets {tuple(targets.shape)}: they must be equal. "
+            f"Set the model's num_classes to {targets.shape[-1]}"
+        )
     if config.softmax_head:
         logits = logits.softmax(dim=-1)
     return F.cross_entropy(logits, targets, label_smoothing=config.label_smoothing)
@@ -114,9 +132,25 @@ def train_epoch(
     average: Average | None = None,
     bar: tqdm | None = None,
 ) -> tuple[float, float]:
-    """One pass over the training images, each seen once; returns the mean loss and accuracy.
+    """One pass over the training images, each seen once.
 
     All randomness of a pass follows from the seed and the pass's number, so a run can go on at any pass.
+
+    Args:
+        model: trained in place, on the device it lies on.
+        optimizer: of its parameters; see :func:`make_optimizer`.
+        train: the training images; their labels are below the model's ``num_classes``.
+        epoch: the pass's number, from 0.
+        config: how to train.
+        average: moved towards the model after each step.
+        bar: moved on by the images of each step.
+
+    Returns:
+        the mean loss and the accuracy, in 0..1, of the model as it was at each step.
+
+    Raises:
+        ValueError: when the model is for another number of classes.
+        FloatingPointError: when the loss is not finite.
     """
     device, (rank, world) = next(model.parameters()).device, rank_and_world()
     torch.manual_seed(_mix(config.seed, epoch, rank))  # dropout
@@ -176,6 +210,11 @@ def fit(
     """Train ``model`` in place.
 
     Args:
+        model: takes ``(b, c, H, W)``, gives logits ``(b, k)``, k the number of classes of the data.
+        train: the training images.
+        val: the validation images, which are evaluated after each pass.
+        config: how to train.
+        device: where to; the model stays there.
         checkpoint: a file that is rewritten after each pass, and from which an interrupted run goes on.
         progress: whether to show a progress bar.
 
@@ -184,7 +223,8 @@ def fit(
         seconds for both.
 
     Raises:
-        ValueError: when the batch cannot be shared among the processes, or the checkpoint is of another run.
+        ValueError: when the model is for another number of classes, the batch cannot be shared among the processes, or
+            the checkpoint is of another run.
         FloatingPointError: when the loss is not finite; the message has the step, the learning rate and what to try.
     """
     rank, world = rank_and_world()
@@ -249,7 +289,17 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
 def predict(
     model: nn.Module, dataset: Dataset | ImageFiles, config: TrainConfig, batch_size: int = 1000
 ) -> Float[Tensor, "n k"]:
-    """Logits for every image, in order, in evaluation mode and full precision."""
+    """Logits for every image, in order, in evaluation mode and full precision.
+
+    Args:
+        model: it computes on the device it lies on.
+        dataset: n images.
+        config: its ``mean`` and ``std`` are used.
+        batch_size: images at a time; more take more memory.
+
+    Returns:
+        ``(n, k)``, on the model's device.
+    """
     device, was_training = next(model.parameters()).device, model.training
     model.eval()
     batches = dataset.batches(torch.arange(len(dataset)).split(batch_size), device)
@@ -259,16 +309,24 @@ def predict(
 
 
 def evaluate(model: nn.Module, dataset: Dataset | ImageFiles, config: TrainConfig) -> dict[str, Any]:
-    """Loss, accuracy and confusion matrix (rows: true class, columns: predicted) over a whole set."""
+    """How well a model does on a whole set; args are those of :func:`predict`.
+
+    Returns:
+        ``loss``, the mean, without label smoothing; ``accuracy``, in 0..1; ``confusion``, k lists of k counts: a list
+        for each true class, in it a count for each predicted one.
+
+    Raises:
+        ValueError: when the model is for another number of classes.
+    """
     logits = predict(model, dataset, config)
     labels = dataset.labels.to(logits.device)
     num_classes = len(dataset.classes)
     targets = F.one_hot(labels, num_classes).float()
-    plain = replace(config, label_smoothing=0.0)
+    loss = loss_of(logits, targets, replace(config, label_smoothing=0.0)).item()
     predicted = logits.argmax(-1)
     counts = torch.bincount(labels * num_classes + predicted, minlength=num_classes**2)
     return {
-        "loss": loss_of(logits, targets, plain).item(),
+        "loss": loss,
         "accuracy": (predicted == labels).float().mean().item(),
         "confusion": counts.reshape(num_classes, num_classes).tolist(),
     }
