@@ -93,7 +93,10 @@ def test_what_chapter_10_says_of_mnist_is_what_was_recorded():
             assert low > 0, variant
     tenths = ("post-norm", "no-final-norm", "torch-init", "mean-pool", "positions-1d", "positions-learned", "deep")
     assert all(abs(effect(variant)[0]) < 0.7 for variant in (*tenths, "decay-all", "many-heads", "patch-4"))
-    assert -2 < effect("adamw-quarter-lr")[0] < -0.5 and -2 < effect("constant-lr")[0] < -0.5
+    for variant in ("adamw-quarter-lr", "constant-lr"):  # "both intervals contain 0, if barely"
+        middle, low, high = effect(variant)
+        assert -1.5 < middle < -0.7 and low < 0 < high < 0.2
+    assert effect("decay-all")[1] > 0 and effect("mean-pool")[1] < 0 < effect("mean-pool")[2]
     harder = ("rand-augment", "mixup", "cutmix", "label-smoothing")
     assert all(effect(variant)[1] < 0 for variant in harder)
     assert 0.4 < spent["patch-14"] / spent["base"] < 0.6 and spent["patch-4"] > 2.7 * spent["base"]
@@ -110,7 +113,7 @@ def test_what_chapter_10_says_of_mnist_is_what_was_recorded():
         lost = effect(f"resnet-{order}", "resnet-no-augment")[0]
         assert lost < 0 and lost < effect(order, "no-augment")[0]
     assert mean["resnet-shuffled-pixels"] > mean["shuffled-pixels"]
-    assert effect("shuffled-patches", "no-augment")[0] > 0
+    assert effect("shuffled-patches", "no-augment")[1] > 0 and effect("positions-learned")[2] > 0
 
 
 def test_what_chapter_10_says_of_the_end_of_mnist_s_front_is_what_was_recorded():
