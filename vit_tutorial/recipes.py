@@ -194,8 +194,9 @@ DIGITS = Recipe(
 )  # fmt: skip
 
 # vit-tutorial train cifar10-tiny-seed
-# Two published tutorials as written: 0.12 million parameters, no final norm, AdamW at a constant learning rate. Only
-# the 5,000 validation images are not trained on. About 125 minutes of one CPU core; 72.8 % (test, JPEG copy).
+# A published tutorial (it has two editions) as written: 0.12 million parameters, no final norm, AdamW at a constant
+# rate. Only the 5,000 validation images are not trained on. About 125 minutes of one CPU core; 72.8 % (test, JPEG
+# copy), recorded with init="xavier".
 CIFAR10_TINY_SEED = Recipe(
     dataset="cifar10",
     model=PRESETS["cifar10_tiny"],
