@@ -122,3 +122,18 @@ def test_an_answer_that_changes_its_input_is_told_so(wrap):
     with pytest.raises(CheckFailed, match=r"the input of shape \(2, 3\) was changed in place"):
         call(fn, wrap(torch.ones(2, 3)))
     assert call(lambda given: 3, wrap(torch.ones(2, 3))) == 3
+
+
+def test_an_answer_that_changes_a_module_is_told_so():
+    def in_place(layer):
+        layer.bias.data += 1
+        return 3
+
+    def replaced(layer):
+        layer.bias = torch.nn.Parameter(layer.bias + 1)
+        return 3
+
+    for fn in (in_place, replaced):
+        with pytest.raises(CheckFailed, match=r"bias of the Linear was changed in place.* or work on a copy"):
+            call(fn, torch.nn.Linear(2, 3))
+    assert call(lambda layer: 3, torch.nn.Linear(2, 3)) == 3

@@ -186,7 +186,7 @@ def test_dead_norms():
             "healthy model has no dead norms": _norms(lambda name, part, model: name != "norm"),
             "block 1 alone": once_one_all,
             "all zeros, passed for alive": _after_backward(lambda part: part.weight.grad is None, reset=False),
-            "the model's weights are": _spoils_the_model(right),
+            " of the ViT was changed": _spoils_the_model(right),
             "raised NameError": lambda model, images: undefined,
         },
     )
@@ -337,7 +337,7 @@ def test_ends_with_norm():
             "answer is False for all": _scaled_stream(same, module=lambda model: model),
             "turned round": _scaled_stream(lambda a, b: not same(a, b)),
             "a hook was left": _scaled_stream(same, remove=False),
-            "the model's weights are": _spoils_the_model(ends_with_norm),
+            " of the ViT was changed": _spoils_the_model(ends_with_norm),
             "never runs it": lambda model, images: any(
                 isinstance(part, nn.LayerNorm) for part in [model.norm, *model.head.modules()]
             ),

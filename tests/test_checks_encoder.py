@@ -345,7 +345,7 @@ def test_norm_is_alive():
         "it runs": lambda block, name, x: name in dict(block.named_modules()),
         "called dead": lambda block, name, x: False,
         "inverted": lambda block, name, x: not norm_is_alive(block, name, x),
-        "changed afterwards": _weights_left_at_zero,
+        "norm1.weight of the TransformerEncoderLayer was changed": _weights_left_at_zero,
         "dropout alone": _without_eval,
         "left over": _old_gradient,
         "use `name`": _any_norm,

@@ -52,16 +52,10 @@ def _images(b: int = 5) -> Tensor:
 
 
 def _ask(fn: Callable, args: tuple) -> Any:
-    """The reader's answer, once it is sure that it left the model as it was."""
+    """The reader's answer, once it is sure that it left no hook in the model."""
     model = args[0] if isinstance(args[0], nn.Module) else nn.Identity()
-    tensors = list(model.state_dict().values())
-    before = [tensor.clone() for tensor in tensors]
     with torch.enable_grad():  # checks run without gradients, and a test may want some
         answer = call(fn, *args)
-    expect(
-        all(torch.equal(now, then) for now, then in zip(tensors, before, strict=True)),
-        "the model's weights are not what they were. A test must not change what it looks at: work on a copy",
-    )
     expect(
         not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules()),
         "a hook was left in the model. Call its remove(), best in a `finally`",

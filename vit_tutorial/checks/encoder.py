@@ -359,13 +359,8 @@ def check_norm_is_alive(fn):
     x = torch.randn(BATCH, TOKENS, DIM)
 
     def answer(block: nn.Module, name: str) -> bool:
-        before = {key: value.clone() for key, value in block.state_dict().items()}
         with torch.enable_grad():  # an answer may look at gradients
-            alive = call(fn, block, name, x)
-        alive = yes_or_no(alive)
-        intact = all(torch.equal(value, before[key]) for key, value in block.state_dict().items())
-        expect(intact, "the block's weights are changed afterwards: work on copy.deepcopy(block), or put them back")
-        return alive
+            return yes_or_no(call(fn, block, name, x))
 
     def layer(norm_first: bool) -> nn.Module:
         return nn.TransformerEncoderLayer(DIM, HEADS, HIDDEN, dropout=0.0, batch_first=True, norm_first=norm_first)

@@ -15,13 +15,13 @@ def call(fn: Callable, *args: Any, **kwargs: Any) -> Any:
     """Call a reader's function; an exception in it becomes a hint that says what was passed in.
 
     Raises:
-        CheckFailed: when ``fn`` raises, returns nothing, or changes a tensor that it was given. A bare
+        CheckFailed: when ``fn`` raises, returns nothing, or changes a tensor or a module that it was given. A bare
             NotImplementedError passes through: nothing was attempted.
     """
     name = getattr(fn, "__name__", "your function")
     given = ", ".join([*(_describe(arg) for arg in args), *(f"{key}={_describe(arg)}" for key, arg in kwargs.items())])
-    tensors = _tensors_in([*args, *kwargs.values()])
-    before = [tensor.clone() for tensor in tensors]
+    inputs = [*args, *kwargs.values()]
+    before = [(what, tensor.clone()) for what, tensor in _tensors_in(inputs)]
     try:
         result = fn(*args, **kwargs)
     except Exception as error:
@@ -30,22 +30,24 @@ def call(fn: Callable, *args: Any, **kwargs: Any) -> Any:
         raise CheckFailed(f"{name}({given}) raised {type(error).__name__}: {error}") from error
     if result is None:
         raise CheckFailed(f"{name}({given}) returned None. Is a `return` missing?")
-    for tensor, kept in zip(tensors, before, strict=True):
-        if not torch.equal(tensor, kept):
+    for (what, kept), (_, now) in zip(before, _tensors_in(inputs), strict=False):
+        if not torch.equal(now, kept):
             raise CheckFailed(
-                f"{name}({given}): the input of shape {tuple(kept.shape)} was changed in place, and the caller still "
-                "needs it. +=, *=, /=, an assignment to a slice and methods that end in _ do so: make a new tensor"
+                f"{name}({given}): {what} was changed in place, and the caller still needs it. +=, *=, /=, an "
+                "assignment to a slice and methods that end in _ do so: make a new tensor, or work on a copy"
             )
     return result
 
 
-def _tensors_in(values: Any) -> list[torch.Tensor]:
-    """All tensors among values, in lists and dictionaries too."""
+def _tensors_in(values: Any) -> list[tuple[str, torch.Tensor]]:
+    """All tensors among values, in lists, dictionaries and modules too, with what to call them."""
     if isinstance(values, torch.Tensor):
-        return [values]
+        return [(f"the input of shape {tuple(values.shape)}", values)]
+    if isinstance(values, torch.nn.Module):
+        return [(f"{key} of the {type(values).__name__}", tensor) for key, tensor in values.state_dict().items()]
     if isinstance(values, dict):
         values = list(values.values())
-    return [tensor for value in values for tensor in _tensors_in(value)] if isinstance(values, list | tuple) else []
+    return [found for value in values for found in _tensors_in(value)] if isinstance(values, list | tuple) else []
 
 
 def _describe(value: Any) -> str:

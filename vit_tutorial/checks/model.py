@@ -58,12 +58,7 @@ def check_forward_features(fn):
     batch, dim, n = 3, 5, 8
     model = Model((4, 8), patch=2, dim=dim, depth=2, num_classes=7).eval()
     images = torch.randn(batch, 2, 4, 8)
-    kept = {name: value.clone() for name, value in model.state_dict().items()}
     result = call(fn, model, images)
-    expect(
-        all(torch.equal(value, kept[name]) for name, value in model.state_dict().items()),
-        "the model's parameters were changed in place: work on new tensors",
-    )
 
     patches = model.patch_embed(images)
     cls, pos = model.cls_token.expand(batch, -1, -1), model.pos_embed
