@@ -90,6 +90,17 @@ def test_damaged_weights_are_named(in_folder, monkeypatch, tmp_path, bytes_left)
         load_recorded("tiny")
 
 
+def test_weights_of_another_model(in_folder, tmp_path):
+    folder = shutil.copytree(in_folder[0] / "tiny", tmp_path / "tiny")
+    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics["recipe"]["model"]["embed_dim"] *= 2
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    with pytest.raises(
+        ValueError, match=r"model.safetensors does not fit the recipe in metrics.json beside it: (?s:.)*size mismatch"
+    ):
+        load_recorded(folder)
+
+
 @pytest.mark.parametrize(
     ("part", "kind"), [((), "Recipe"), (("model",), "ViTConfig"), (("augment",), "Augment")], ids=str
 )
@@ -109,7 +120,7 @@ def test_ones_own_run_first_only_where_it_is_asked_for(in_folder, monkeypatch, t
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny/metrics.json").write_text("{}")
     assert find_run("tiny", own_first=True) == tmp_path / "tiny"
-    assert load_metrics("tiny", own_first=True) == {}
+    assert load_metrics(tmp_path / "tiny") == {}
     assert find_run("tiny") == folder / "tiny"
     assert load_metrics("tiny")["history"] == metrics["history"]
 

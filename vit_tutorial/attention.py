@@ -28,7 +28,7 @@ def attention_weights(q: Float[Tensor, "... n hd"], k: Float[Tensor, "... m hd"]
 
     Source: Vaswani et al. 2017, equation 1.
     """
-    _check_fit(q, k)
+    _check_head_dim(q, k)
     return (q @ k.mT * q.shape[-1] ** -0.5).softmax(dim=-1)
 
 
@@ -48,7 +48,7 @@ def attention(
     Raises:
         ValueError: when queries and keys differ in head_dim, or keys and values in number.
     """
-    _check_fit(q, k, v)
+    _check_number(k, v)
     return attention_weights(q, k) @ v
 
 
@@ -59,14 +59,18 @@ def fused_attention(
 
     Args, shapes and errors are those of :func:`attention`.
     """
-    _check_fit(q, k, v)  # the kernel does not look, and reads beyond a v that is too short
+    _check_head_dim(q, k)
+    _check_number(k, v)  # the kernel does not look, and reads beyond a v that is too short
     return F.scaled_dot_product_attention(q, k, v)
 
 
-def _check_fit(q: Tensor, k: Tensor, v: Tensor | None = None) -> None:
+def _check_head_dim(q: Tensor, k: Tensor) -> None:
     if q.shape[-1] != k.shape[-1]:
         raise ValueError(f"head_dim of q, {q.shape[-1]}, and of k, {k.shape[-1]}, must be equal")
-    if v is not None and k.shape[-2] != v.shape[-2]:
+
+
+def _check_number(k: Tensor, v: Tensor) -> None:
+    if k.shape[-2] != v.shape[-2]:
         raise ValueError(f"the number of keys, {k.shape[-2]}, and of values, {v.shape[-2]}, must be equal")
 
 

@@ -171,10 +171,10 @@ def _sweep(options: argparse.Namespace, _: list[str]) -> None:
 def _evaluate(options: argparse.Namespace, _: list[str]) -> None:
     _check_device(options.device)
     folder = find_run(options.run, own_first=True)
-    model, recipe = load_recorded(options.run, own_first=True)
+    model, recipe = load_recorded(folder)
     test = load_split(recipe, "test")
     accuracy = evaluate(model.to(options.device), test, recipe)["accuracy"]
-    then = load_metrics(options.run, own_first=True)["test"]["accuracy"]
+    then = load_metrics(folder)["test"]["accuracy"]
     whose = "your own run" if folder.is_relative_to(OWN_RUNS) else "the recorded run"
     print(f"{options.run}, {whose}: test accuracy {accuracy:.2%} on {len(test):,} images of {test.variant}")
     print(f"after its training: {then:.2%}; weights: {folder / 'model.safetensors'}")

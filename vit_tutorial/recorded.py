@@ -132,38 +132,41 @@ def find_run(run: str, *, own_first: bool = False) -> Path:
     raise ValueError(f"there is no finished run {run!r}; recorded are: {', '.join(recorded_runs()) or 'none'}")
 
 
-def load_metrics(run: str, *, own_first: bool = False) -> dict:
+def load_metrics(run: str | Path) -> dict:
     """What a run measured.
 
     Args:
-        own_first: see :func:`find_run`.
+        run: its name, or its folder.
 
     Raises:
         ValueError: when there is no such run.
     """
-    return json.loads((find_run(run, own_first=own_first) / "metrics.json").read_text(encoding="utf-8"))
+    folder = run if isinstance(run, Path) else find_run(run)
+    return json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
 
 
-def load_recorded(run: str, *, own_first: bool = False) -> tuple[ViT, Recipe]:
+def load_recorded(run: str | Path) -> tuple[ViT, Recipe]:
     """A run's model with its weights, in evaluation mode, and its recipe.
 
     Args:
-        own_first: see :func:`find_run`.
+        run: its name, or its folder.
 
     Raises:
-        ValueError: when there is no such run, its weights were not kept or are damaged, or its recipe has fields that
-            this version does not know.
+        ValueError: when there is no such run, its weights were not kept, are damaged or do not fit its recipe, or the
+            recipe has fields that this version does not know.
     """
-    path = find_run(run, own_first=own_first) / "model.safetensors"
+    folder = run if isinstance(run, Path) else find_run(run)
+    path = folder / "model.safetensors"
     if not path.exists():
-        raise ValueError(f"the weights of {run!r} were not kept; its metrics are in {path.parent}")
-    recipe = recipe_from_dict(load_metrics(run, own_first=own_first)["recipe"])
+        raise ValueError(f"the weights of {folder.name!r} were not kept; its metrics are in {folder}")
+    recipe = recipe_from_dict(load_metrics(folder)["recipe"])
+    model = ViT(recipe.model)
     try:
-        weights = load_file(path)
+        model.load_state_dict({key: value.float() for key, value in load_file(path).items()})
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged: {error}; train the run again") from error
-    model = ViT(recipe.model)
-    model.load_state_dict({key: value.float() for key, value in weights.items()})
+    except RuntimeError as error:
+        raise ValueError(f"{path} does not fit the recipe in metrics.json beside it: {error}") from error
     return model.eval(), recipe
 
 

@@ -20,7 +20,7 @@ class Sweep:
     """Recipes to compare.
 
     Args:
-        recipes: by what they change; the first is the base.
+        recipes: by what they change; the first is the base, unless that is another sweep's.
         seeds: random seeds that each runs with, from 0.
         base_seeds: those of the base, where it has more: every effect is a difference from it.
         makers: how to make the model, for recipes whose model is not the recipe's own.

@@ -25,7 +25,7 @@ def call(fn: Callable, *args: Any, **kwargs: Any) -> Any:
     try:
         result = fn(*args, **kwargs)
     except Exception as error:
-        if isinstance(error, NotImplementedError) and not error.args:
+        if isinstance(error, NotImplementedError) and not error.args:  # PyTorch's own has a message
             raise
         raise CheckFailed(f"{name}({given}) raised {type(error).__name__}: {error}") from error
     if result is None:
@@ -148,9 +148,7 @@ def exercise(name: str, fn: Callable) -> Callable:
         torch.manual_seed(0)
         try:
             check(fn)
-        except NotImplementedError as error:
-            if error.args:  # PyTorch's own, for instance for a dtype that an operation lacks
-                raise CheckFailed(f"{name} raised NotImplementedError: {error}") from error
+        except NotImplementedError:
             print(f"{name}: not attempted yet. The chapter goes on with the reference.")
             return reference
     print(f"{name}: correct. The chapter goes on with your function.")
