@@ -125,6 +125,13 @@ def test_ones_own_run_first_only_where_it_is_asked_for(in_folder, monkeypatch, t
     assert load_metrics("tiny")["history"] == metrics["history"]
 
 
+def test_the_device_of_a_run_says_what_the_processor_can_do(in_folder):
+    """Two machines must not pass for one: their seconds are never compared."""
+    _, metrics = in_folder
+    threads = torch.get_num_threads()
+    assert metrics["device"].startswith(f"CPU ({torch.backends.cpu.get_cpu_capability()}), {threads} thread")
+
+
 def test_unknown_run(in_folder):
     with pytest.raises(ValueError, match="no finished run 'nope'; recorded are: tiny"):
         load_metrics("nope")

@@ -69,7 +69,8 @@ def test_each_variant_differs_in_what_its_name_says(name):
             assert plain == SWEEPS[name].recipes["resnet" if "resnet" in variant else "base"]
         elif variant.startswith("resnet"):
             share = {"share": int(variant.split("-")[-1]) / 100} if "share" in variant else {}
-            epochs = {"epochs": {"mnist": 1}.get(name, 10)} if variant == "resnet-equal-time" else {}
+            passes = {"mnist": 1, "shapes": 3, "cifar10": 10}[name]
+            epochs = {"epochs": passes} if variant == "resnet-equal-time" else {}
             assert changed == {"optimizer": "adamw", "lr": 4e-3, "ema": 0.0, **share, **epochs}
         elif variant == "adamw-quarter-lr":
             assert changed == {"optimizer": "adamw", "lr": base["lr"] / 4}
