@@ -150,13 +150,17 @@ def main() -> None:
         times["same recipe"].append(same())
         print(", ".join(f"{name} {values[-1]:.2f} s" for name, values in times.items()), flush=True)
     published, our_recipe, same_recipe = (statistics.median(values) for values in times.values())
-    machine = torch.cuda.get_device_name() if options.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    machine = (
+        torch.cuda.get_device_name(options.device)
+        if options.device.startswith("cuda")
+        else f"CPU, {torch.get_num_threads()} threads"
+    )
     print(f"{len(train):,} + {len(val):,} images of {train.variant}, {machine}, medians of {options.repeats}:")
     print(f"published pipeline                 {published:.2f} s")
     print(f"ours with the tutorial's recipe    {same_recipe:.2f} s, ratio {published / same_recipe:.2f}×")
     print(f"ours with our recipe               {our_recipe:.2f} s, ratio {published / our_recipe:.2f}×")
-    if options.device == "cuda":
-        square = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    if options.device.startswith("cuda"):
+        square = torch.randn(8192, 8192, device=options.device, dtype=torch.bfloat16)
         peak = 2 * 8192**3 / seconds(lambda: square @ square)
         # The validation images are only looked at: a third of the work of a training image.
         used = training_flops(OURS.model) * (len(train) + len(val) / 3) / our_recipe

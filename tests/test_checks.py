@@ -50,6 +50,15 @@ def test_what_pytorch_does_not_implement_is_a_wrong_answer_in_a_check_of_its_own
         exercise("num_patches", mine)
 
 
+def test_a_check_leaves_the_generators_of_gpus_alone(monkeypatch):
+    """They are not put back, so whatever is drawn there after two exercises would be the same."""
+    seeded = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    before = torch.random.get_rng_state()
+    exercise("patchify", patchify)
+    assert not seeded and torch.equal(torch.random.get_rng_state(), before)
+
+
 def test_wrong_answer_stops_the_notebook_with_an_assertion_error():
     with pytest.raises(AssertionError, match="scrambled"):
         exercise("patchify", lambda images, patch: images.reshape(len(images), -1, 3 * patch[0] * patch[1]))

@@ -140,6 +140,22 @@ def test_data_counts_the_images_of_a_folder(capsys, own_folder, monkeypatch):
     assert "train 17, val 2, test 2 (images of the folder mine)" in capsys.readouterr().out
 
 
+def test_data_that_are_not_to_be_had_do_not_hide_the_others(monkeypatch, capsys, own_folder):
+    monkeypatch.setenv("VIT_TUTORIAL_DATA", str(own_folder))
+    real = cli.load_dataset
+
+    def offline(name, split, **options):
+        if name == "mnist":
+            raise FileNotFoundError("mnist: tried here and there")
+        return real(name, split, **options)
+
+    monkeypatch.setattr(cli, "load_dataset", offline)
+    with pytest.raises(SystemExit, match="not there, and not to be had: mnist"):
+        main(["data", "mnist", "digits"])
+    printed = capsys.readouterr()
+    assert "mnist: tried here and there" in printed.err and "digits: train 1,257" in printed.out
+
+
 def test_data_without_names_means_all(monkeypatch, capsys):
     class Nothing:
         variant = "nothing"

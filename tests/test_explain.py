@@ -131,8 +131,10 @@ def test_a_context_without_a_forward_pass_raises():
 
 
 def test_a_model_without_known_attention_is_refused():
-    with pytest.raises(ValueError, match="Linear has no attention"), record_attention(nn.Linear(2, 2)):
-        pass
+    beit = timm.models.beit.Beit(img_size=16, patch_size=8, embed_dim=12, depth=1, num_heads=3)  # not a ViT's layers
+    for model in (nn.Linear(2, 2), beit):
+        with pytest.raises(ValueError, match=f"{type(model).__name__} has no attention"), record_attention(model):
+            pass
 
 
 def test_timm_model():

@@ -21,7 +21,7 @@ from timm.models.vision_transformer import VisionTransformer as TimmViT
 from torch import nn
 from torchvision.models import get_model_weights
 
-from vit_tutorial import PRESETS, ViT, ViTConfig, pretrained, resample_pos_embed, sincos_2d
+from vit_tutorial import PRESETS, ViT, ViTConfig, attention, pretrained, resample_pos_embed, sincos_2d
 from vit_tutorial.pretrained import (
     adapt,
     convert,
@@ -356,6 +356,11 @@ def test_other_classes_get_a_fresh_head_and_the_same_number_keeps_it():
     assert not adapted.head.bias.any() and 0 < adapted.head.weight.std() < 0.05
     assert torch.equal(adapted.pos_embed, model.pos_embed)
     assert adapt(model, num_classes=5) is model
+    for part in (norm for norm in model.modules() if isinstance(norm, nn.LayerNorm)):
+        part.eps = 1e-2
+    slow = ViT(CONFIG, attend=attention)
+    assert {norm.eps for norm in adapt(model, num_classes=9).modules() if isinstance(norm, nn.LayerNorm)} == {1e-2}
+    assert adapt(slow, num_classes=9).blocks[-1].attn.attend is attention
     features = adapt(model, num_classes=0).eval()
     images = torch.randn(2, 3, 24, 40)
     torch.testing.assert_close(features(images), model.eval().forward_features(images)[:, 0])
@@ -382,6 +387,24 @@ def test_files(tmp_path, suffix):
         path.write_bytes(part)
         with pytest.raises(ValueError, match=rf"weights.{suffix} is damaged"):
             load_pretrained(path, num_heads=3)
+
+
+def test_a_file_of_a_rectangle_with_a_square_number_of_patches(tmp_path):
+    """2 × 8 patches are as many as 4 × 4."""
+    model = shaken(ViT(replace(CONFIG, img_size=(8, 64), patch_size=(4, 8)))).eval()
+    torch.save(model.state_dict(), tmp_path / "weights.pth")
+    images = torch.randn(2, 3, 8, 64)
+    loaded = load_pretrained(tmp_path / "weights.pth", num_heads=CONFIG.num_heads, img_size=(8, 64))
+    torch.testing.assert_close(loaded(images), model(images))
+
+
+def test_a_file_of_a_model_with_linear_patches_is_refused(tmp_path):
+    state = shaken(ViT(CONFIG)).state_dict()
+    state["patch_embed.proj.weight"] = state["patch_embed.proj.weight"].flatten(1)
+    torch.save(state, tmp_path / "weights.pth")
+    for img_size in (None, CONFIG.img_size):
+        with pytest.raises(ValueError, match=r"patch_embed.proj.weight must be the \(d, c, ph, pw\) of a Conv2d, got"):
+            load_pretrained(tmp_path / "weights.pth", num_heads=CONFIG.num_heads, img_size=img_size)
 
 
 # Instructions to a reader of pickles that end in a KeyError, an IndexError, a UnicodeDecodeError, a struct.error

@@ -154,6 +154,19 @@ def test_a_sweep_has_a_row_for_each_run_and_goes_on_where_it_stopped(tmp_path, m
     assert all(len(losses) == 2 for losses in by_run.values())
 
 
+def test_a_checkpoint_of_an_older_recipe_is_not_in_the_way(tmp_path, monkeypatch):
+    def interrupted(name, recipe, folder, **options):
+        (folder / "checkpoint.pt").write_bytes(b"of the recipe as it was then")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(sweeps, "run_recipe", interrupted)
+        run_sweep("small", SMALL, tmp_path, only=["base"], seeds=[0], progress=False)
+    changed = replace(SMALL, recipes=SMALL.recipes | {"base": replace(BASE, lr=BASE.lr / 2)})
+    (row,) = run_sweep("small", changed, tmp_path, only=["base"], seeds=[0], progress=False)
+    assert row["recipe"]["lr"] == BASE.lr / 2
+
+
 def test_the_base_may_have_more_seeds_than_the_rest():
     more = replace(SMALL, base_seeds=4)
     assert more.runs() == [

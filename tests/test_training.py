@@ -217,6 +217,23 @@ def test_average_forgets_the_initial_weights_fast():
     assert average.state["weight"].item() == pytest.approx(1.0)  # decay (0 + 1) / (0 + 10)
 
 
+def test_average_of_a_model_that_counts_its_batches():
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    average = Average(model, decay=0.5)
+    model(torch.randn(8, 2))
+    average.update(100)
+    torch.testing.assert_close(average.state["1.running_mean"], model[1].running_mean / 2)  # it began at 0
+    with average.weights():
+        torch.testing.assert_close(model[1].running_mean, average.state["1.running_mean"])
+    assert model[1].num_batches_tracked == 1
+
+
+def test_bf16_is_for_gpus_that_have_units_for_it(monkeypatch):
+    for has_units in (True, False):
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, it=has_units: it)
+        assert training.in_bf16("cuda") == has_units and not training.in_bf16(torch.device("cpu"))
+
+
 # Passes
 
 
@@ -345,7 +362,9 @@ def test_evaluation_is_without_dropout_and_leaves_the_mode(digits):
     assert torch.equal(predict(model, val, CONFIG), predict(model, val, CONFIG))
     assert model.training
     model.eval()
-    torch.testing.assert_close(predict(model, val, CONFIG, batch_size=7), model(to_input(val.images, CONFIG)).detach())
+    torch.testing.assert_close(
+        predict(model, val, replace(CONFIG, batch_size=7)), model(to_input(val.images, CONFIG)).detach()
+    )
     assert not model.training
 
 
@@ -419,6 +438,14 @@ def test_killed_and_resumed_is_bitwise_the_run_left_alone(digits, tmp_path, requ
     torch.set_num_threads(threads)
     for name, value in alone.state_dict().items():
         assert torch.equal(value, resumed[name]), name
+
+
+def test_checkpoint_of_another_model_is_refused(digits, tmp_path):
+    """A plain TrainConfig does not say which model it was."""
+    path, config = tmp_path / "c.pt", replace(CONFIG, epochs=1)
+    fit(small_model(), *digits, config, progress=False, checkpoint=path)
+    with pytest.raises(ValueError, match=r"c\.pt is of another model: .*blocks\.2.*….*Delete it, or give this run"):
+        fit(small_model(depth=MODEL.depth + 1), *digits, config, progress=False, checkpoint=path)
 
 
 def test_checkpoint_of_another_run_is_refused(digits, tmp_path):

@@ -159,6 +159,10 @@ def fuse_heads(per_head: PerHeadAttention, attend: Attend = fused_attention) -> 
     """The :class:`Attention` that computes what ``per_head`` computes, with its weights copied over.
 
     The rows of ``qkv.weight`` are all queries, then all keys, then all values; within each, head by head.
+
+    Args:
+        per_head: stays as it is.
+        attend: of the new layer.
     """
     heads = per_head.heads
     dim = heads[0].query.in_features

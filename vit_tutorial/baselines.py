@@ -66,6 +66,8 @@ class ResNet(nn.Module):
     """A small residual network: a stem that halves the image, three stages that double the channels, a mean, a head.
 
     Args:
+        in_chans: colour channels of the images.
+        num_classes: logits, one for each.
         width: channels of the first stage.
 
     Shapes:

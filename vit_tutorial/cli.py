@@ -182,8 +182,16 @@ def _evaluate(options: argparse.Namespace, _: list[str]) -> None:
 
 def _data(options: argparse.Namespace, _: list[str]) -> None:
     print(f"data root: {data_root()}")
+    lacking = []
     for name in options.names or NAMES:
-        # memory=0: the images of a folder are counted without being decoded.
-        splits = {split: load_dataset(name, split, memory=0) for split in SPLITS}
+        try:
+            # memory=0: the images of a folder are counted without being decoded.
+            splits = {split: load_dataset(name, split, memory=0) for split in SPLITS}
+        except FileNotFoundError as error:
+            lacking.append(name)
+            print(f"{name}: {error}", file=sys.stderr)
+            continue
         sizes = ", ".join(f"{split} {len(dataset):,}" for split, dataset in splits.items())
         print(f"{name}: {sizes} ({splits['train'].variant})")
+    if lacking:
+        sys.exit(f"vit-tutorial: not there, and not to be had: {', '.join(lacking)}")

@@ -69,7 +69,11 @@ def _weights_of(module: nn.Module) -> Callable[[Tensor], Tensor] | None:
             return attention_weights(*_queries_and_keys(qkv, module.num_heads))
 
         return weights_of_torch
-    if type(module).__name__ == "Attention" and type(module).__module__.startswith("timm."):
+    # Where timm keeps that of its Vision Transformers; other models of timm have other layers of this name.
+    if (type(module).__module__, type(module).__name__) in (
+        ("timm.layers.attention", "Attention"),
+        ("timm.models.vision_transformer", "Attention"),  # in older versions
+    ):
 
         def weights_of_timm(x: Tensor) -> Tensor:
             q, k = _queries_and_keys(module.qkv(x), module.num_heads)

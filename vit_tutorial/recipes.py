@@ -80,6 +80,7 @@ def load_split(recipe: Recipe, split: str, **options) -> Dataset | ImageFiles:
 
     Raises:
         ValueError: when the model is for another number of classes or channels.
+        FileNotFoundError: when the data are not there and cannot be fetched.
     """
     dataset = load_dataset(recipe.dataset, split, img_size=recipe.model.img_size, **options)
     for name, value in (("num_classes", len(dataset.classes)), ("in_chans", dataset.image_shape[0])):
@@ -177,7 +178,7 @@ SHAPES = Recipe(
 
 # vit-tutorial train digits
 # Needs no download: scikit-learn's 1,797 real digits of 8×8 pixels, of which 1,257 are trained on.
-# About 13 s on one CPU core; 93 % (validation, 180 images).
+# About 10 s on one CPU core; 92.5 % on the test set of 360 images (recorded).
 DIGITS = Recipe(
     dataset="digits",
     model=ViTConfig(

@@ -42,11 +42,20 @@ def run_recipe(
 
     Args:
         name: of the recipe.
+        recipe: what to train on what, and how.
+        folder: where the metrics, the weights and until the end a checkpoint go.
         make: makes the model.
+        device: where to train.
         keep_weights: whether to store the final weights, in half precision.
+        progress: whether to show a progress bar.
 
     Returns:
         the metrics, as they stand in ``metrics.json``.
+
+    Raises:
+        FileNotFoundError: when the data are not there and cannot be fetched.
+        ValueError: when recipe and data do not fit, or the checkpoint in ``folder`` is of another run.
+        FloatingPointError: when the loss is not finite.
     """
     train, val = load_split(recipe, "train"), load_split(recipe, "val")
     model = make(recipe)

@@ -1,5 +1,6 @@
 """Many runs that are compared: resumable, their results as rows of data (chapters 7 and 10)."""
 
+import hashlib
 import json
 import shutil
 from collections.abc import Collection
@@ -53,7 +54,9 @@ def run_sweep(
         for variant, seed in missing:
             bar.set_postfix_str(f"{variant}, seed {seed}")
             recipe = replace(sweep.recipes[variant], seed=seed)
-            at_work = folder / f".{name}-{variant}-{seed}"  # its checkpoint, until it is done
+            # Its checkpoint, until it is done. That of another recipe of this name must not be in the way.
+            digest = hashlib.sha256(repr(recipe).encode()).hexdigest()[:8]
+            at_work = folder / f".{name}-{variant}-{seed}-{digest}"
             at_work.mkdir(parents=True, exist_ok=True)
             make = sweep.makers.get(variant, make_model)
             options = {"make": make, "device": device, "keep_weights": False, "progress": False}

@@ -84,7 +84,8 @@ def _resnet(base: Recipe) -> Recipe:
 
 
 def with_resnet(base: Recipe, epochs: int) -> dict[str, Recipe]:
-    """A ResNet in the ViT's place, with its own optimizer and rate, on all images and on shares of them.
+    """A ResNet in the ViT's place, with its own optimizer and rate and without the average of the weights, on all
+    images and on shares of them.
 
     Args:
         epochs: passes of a ResNet that is to train for as long as the base does.

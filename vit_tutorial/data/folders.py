@@ -93,7 +93,7 @@ def find_images(
 
 
 def decode_cached(dataset: ImageFiles, cache: Path) -> UInt8[Tensor, "num 3 H W"]:
-    """All images of a set; read from the file ``cache`` where it is whole and newer than every change to the set.
+    """All images of a set; read from the file ``cache`` where it is whole and of these very files.
 
     Where the cache may not be written, a warning says so, and every load decodes anew.
 
@@ -112,7 +112,7 @@ def decode_cached(dataset: ImageFiles, cache: Path) -> UInt8[Tensor, "num 3 H W"
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
         try:
-            np.savez(part, images=images.numpy(), labels=dataset.labels.numpy(), mark=np.array(mark))
+            np.savez(part, images=images.numpy(), mark=np.array(mark))
             os.replace(part, cache)
         finally:
             part.unlink(missing_ok=True)

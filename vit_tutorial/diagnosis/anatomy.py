@@ -34,6 +34,7 @@ class Anatomy:
         model: the whole, in evaluation mode.
         images: random ones, as many as the model takes, and at least 2 if it takes them.
         proj: the projection of the patches.
+        patch_size: pixels, (height, width).
         blocks: of the encoder.
         attentions: of those blocks that have one.
         norm: what stands after the last block.
@@ -156,9 +157,9 @@ class Anatomy:
         return SimpleNamespace(**seen, attended=attended, output=output)
 
 
-def random_like(tensor: Tensor, seed: int = 0) -> Tensor:
+def random_like(tensor: Tensor) -> Tensor:
     """Normal numbers in the shape of ``tensor``, drawn without touching anybody's generator."""
-    numbers = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(seed))
+    numbers = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(0))
     return numbers.to(tensor)
 
 

@@ -85,10 +85,8 @@ def heatmap(
     *,
     xlabel: str = "",
     ylabel: str = "",
-    title: str = "",
     label: str = "",
     annotate: str = "",
-    cmap: str = "viridis",
     limits: tuple[float, float] | None = None,
 ) -> Axes:
     """A matrix as colours, with a scale that is labelled ``label``.
@@ -100,8 +98,10 @@ def heatmap(
     """
     ax = ax or plt.figure().gca()
     low, high = limits or (float(values.min()), float(values.max()))
-    picture = ax.imshow(values.cpu().numpy(), cmap=cmap, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
-    ax.set(xlabel=xlabel, ylabel=ylabel, title=title)
+    picture = ax.imshow(
+        values.cpu().numpy(), cmap="viridis", vmin=low, vmax=high, aspect="auto", interpolation="nearest"
+    )
+    ax.set(xlabel=xlabel, ylabel=ylabel)
     ax.figure.colorbar(picture, ax=ax, label=label)
     if annotate:
         for i, row in enumerate(values.tolist()):

@@ -4,6 +4,7 @@ import pickle
 import struct
 from dataclasses import dataclass, replace
 from http.client import HTTPException
+from math import isqrt, prod
 from pathlib import Path
 
 import torch
@@ -15,12 +16,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torchvision.models import WeightsEnum, get_model_weights
 
-from vit_tutorial.config import check_option
+from vit_tutorial.config import check_option, to_pair
 from vit_tutorial.data.downloads import patience
 from vit_tutorial.model import ViT
 from vit_tutorial.positions import resample_pos_embed
 from vit_tutorial.pretrained.convert import convert, from_state_dict, load_weights, read_config
-from vit_tutorial.pretrained.models import from_huggingface, from_torchvision
+from vit_tutorial.pretrained.models import from_huggingface, from_torchvision, with_eps
 
 __all__ = [
     "NAMES",
@@ -108,7 +109,8 @@ def load_pretrained(
         source: ``"vit_b_16"``, ``"vit_b_32"``, ``"vit_l_16"`` or ``"vit_l_32"``: torchvision's weights, trained on
             ImageNet-1k, which are fetched into torch's cache on first use. Or a file, ``.safetensors`` or one of
             ``torch.save``, with timm's, torchvision's or Hugging Face's names.
-        img_size: see :func:`adapt`. A file whose positions form no square was trained on this size.
+        img_size: see :func:`adapt`. A file whose positions form no square, or that has as many of them as this size
+            has patches, was trained on this size.
         num_classes: see :func:`adapt`.
         num_heads: of a file whose size is not a published one.
         progress: whether to show the download.
@@ -122,8 +124,9 @@ def load_pretrained(
     else:
         state = convert(_read(Path(source)))
         patches = state["pos_embed"].shape[1] - ("cls_token" in state) if "pos_embed" in state else 0
-        square = round(patches**0.5) ** 2 == patches
-        model = from_state_dict(state, num_heads=num_heads, img_size=None if square else img_size)
+        square = isqrt(patches) ** 2 == patches
+        own_size = img_size if not square or _num_patches(state, img_size) == patches else None
+        model = from_state_dict(state, num_heads=num_heads, img_size=own_size)
     return adapt(model, img_size=img_size, num_classes=num_classes).eval()
 
 
@@ -146,7 +149,8 @@ def adapt(model: ViT, *, img_size: int | tuple[int, int] | None = None, num_clas
     config = replace(model.config, **{name: value for name, value in changes.items() if value is not None})
     if config == model.config:
         return model
-    adapted, state = ViT(config), model.state_dict()
+    adapted = with_eps(ViT(config, attend=model.blocks[0].attn.attend), model.blocks[0].norm1.eps)
+    state = model.state_dict()
     if "pos_embed" in state:
         old, new = model.config.grid_size, config.grid_size
         state["pos_embed"] = resample_pos_embed(state["pos_embed"], old, new, config.num_prefix_tokens)
@@ -155,6 +159,14 @@ def adapt(model: ViT, *, img_size: int | tuple[int, int] | None = None, num_clas
         state |= {f"head.{name}": value for name, value in adapted.head.state_dict().items()}
     adapted.load_state_dict(state)
     return adapted.to(model.patch_embed.proj.weight).train(model.training)
+
+
+def _num_patches(state: dict[str, Tensor], img_size: int | tuple[int, int] | None) -> int | None:
+    """How many of the patches that these weights are for an image of this size has; None where nobody can tell."""
+    weight = state.get("patch_embed.proj.weight")
+    if img_size is None or weight is None or weight.ndim != 4:
+        return None
+    return prod(side // p for side, p in zip(to_pair("img_size", img_size), weight.shape[2:], strict=True))
 
 
 def _weights(name: str) -> WeightsEnum:

@@ -113,6 +113,9 @@ def read_config(
         advice = fixed if missing == ["pos_embed"] else ""
         raise ValueError(f"the sizes cannot be read off: {_some(missing)} missing among {_some(state)}.{advice}")
     embed_dim, in_chans, *patch_size = state["patch_embed.proj.weight"].shape
+    if len(patch_size) != 2:
+        shape = tuple(state["patch_embed.proj.weight"].shape)
+        raise ValueError(f"patch_embed.proj.weight must be the (d, c, ph, pw) of a Conv2d, got {shape}")
     hidden = state["blocks.0.mlp.fc1.weight"].shape[0]
     depth = 1 + max(int(match[1]) for name in state if (match := re.match(r"blocks\.(\d+)\.", name)))
     pool = "cls" if "cls_token" in state else "mean"
@@ -221,6 +224,6 @@ def _misfit(name: str, got: tuple[int, ...], wanted: tuple[int, ...], config: Vi
     return f"{name} has shape {got}, this model needs {wanted}. {reason}"
 
 
-def _some(names: Iterable[str], most: int = 4) -> str:
+def _some(names: Iterable[str]) -> str:
     names = list(names)
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -17,7 +17,7 @@ def from_torchvision(model: VisionTransformer) -> ViT:
         raise ValueError(f"from_torchvision takes torchvision's VisionTransformer, got {type(model).__name__}")
     heads = model.encoder.layers[0].num_heads
     ours = from_state_dict(model.state_dict(), num_heads=heads, img_size=model.image_size)
-    return _with_eps(ours, model.encoder.ln.eps)
+    return with_eps(ours, model.encoder.ln.eps)
 
 
 def from_huggingface(model: nn.Module) -> ViT:
@@ -35,10 +35,11 @@ def from_huggingface(model: nn.Module) -> ViT:
         raise ValueError(f"hidden_act must be 'gelu', got {config.hidden_act!r}")
     img_size = config.image_size if isinstance(config.image_size, int) else tuple(config.image_size)
     ours = from_state_dict(model.state_dict(), num_heads=config.num_attention_heads, img_size=img_size)
-    return _with_eps(ours, config.layer_norm_eps)
+    return with_eps(ours, config.layer_norm_eps)
 
 
-def _with_eps(model: ViT, eps: float) -> ViT:
+def with_eps(model: ViT, eps: float) -> ViT:
+    """The model itself, with this epsilon in all its norms."""
     for part in model.modules():
         if isinstance(part, nn.LayerNorm):
             part.eps = eps

@@ -134,7 +134,8 @@ def train_epoch(
 ) -> tuple[float, float]:
     """One pass over the training images, each seen once.
 
-    All randomness of a pass follows from the seed and the pass's number, so a run can go on at any pass.
+    All randomness of a pass follows from the seed and the pass's number, so a run can go on at any pass. The forward
+    pass is in bf16 where :func:`in_bf16` says so; weights, loss and evaluation are fp32 everywhere.
 
     Args:
         model: trained in place, on the device it lies on.
@@ -153,7 +154,7 @@ def train_epoch(
         FloatingPointError: when the loss is not finite.
     """
     device, (rank, world) = next(model.parameters()).device, rank_and_world()
-    torch.manual_seed(_mix(config.seed, epoch, rank))  # dropout
+    torch.manual_seed(_mix(config.seed, epoch, rank, 1))  # dropout
     generator = torch.Generator(device).manual_seed(_mix(config.seed, epoch, rank))  # augmentation
     batches = batches_of(len(train), epoch, config)
     sizes, steps = [len(batch) for batch in batches], len(batches)
@@ -166,7 +167,7 @@ def train_epoch(
             group["lr"] = lr_at(step, steps * config.epochs, config)
         targets = F.one_hot(labels, len(train.classes)).float()
         images, targets = config.augment(images.float() / 255, targets, generator)
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        with torch.autocast(device.type, torch.bfloat16, enabled=in_bf16(device)):
             logits = model(to_input(images, config)).float()
         # Processes average their gradients; weighting by their share makes that the mean over the whole batch.
         loss = loss_of(logits, targets, config) * (len(labels) * world / sizes[i])
@@ -186,6 +187,11 @@ def train_epoch(
         dist.all_reduce(correct)
     stop_unless_finite(losses, epoch, config)
     return losses.sum().item() / sum(sizes), correct.item() / sum(sizes)
+
+
+def in_bf16(device: torch.device | str) -> bool:
+    """Whether models train in bf16 on a device: on GPUs with units for it. A T4, for one, would only imitate them."""
+    return torch.device(device).type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def batches_of(num_images: int, epoch: int, config: TrainConfig) -> list[Int64[Tensor, " _"]]:
@@ -286,23 +292,20 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
 
 
 @torch.no_grad()
-def predict(
-    model: nn.Module, dataset: Dataset | ImageFiles, config: TrainConfig, batch_size: int = 1000
-) -> Float[Tensor, "n k"]:
+def predict(model: nn.Module, dataset: Dataset | ImageFiles, config: TrainConfig) -> Float[Tensor, "n k"]:
     """Logits for every image, in order, in evaluation mode and full precision.
 
     Args:
         model: it computes on the device it lies on.
         dataset: n images.
-        config: its ``mean`` and ``std`` are used.
-        batch_size: images at a time; more take more memory.
+        config: its ``mean``, ``std`` and ``batch_size`` are used.
 
     Returns:
         ``(n, k)``, on the model's device.
     """
     device, was_training = next(model.parameters()).device, model.training
     model.eval()
-    batches = dataset.batches(torch.arange(len(dataset)).split(batch_size), device)
+    batches = dataset.batches(torch.arange(len(dataset)).split(config.batch_size), device)
     logits = [model(to_input(images, config)) for images, _ in batches]
     model.train(was_training)
     return torch.cat(logits)

@@ -27,7 +27,9 @@ class Average:
     def update(self, step: int) -> None:
         """Move towards the model; in the first steps faster, or the average would remember the initial weights."""
         decay = min(self.decay, (step + 1) / (step + 10))
-        torch._foreach_lerp_(list(self.state.values()), list(self.live.values()), 1 - decay)
+        # Counts, such as a batch norm's number of batches, have no average.
+        pairs = [(self.state[name], value) for name, value in self.live.items() if value.is_floating_point()]
+        torch._foreach_lerp_(*map(list, zip(*pairs, strict=True)), 1 - decay)
 
     @contextmanager
     def weights(self) -> Iterator[None]:

@@ -41,10 +41,10 @@ def load_checkpoint(
 ) -> list[dict[str, float]]:
     """Restore in place what :func:`save_checkpoint` wrote; returns the history.
 
-    Only tensors and plain data are read, so a checkpoint of a stranger can run no code.
+    Only tensors and plain data are read, and no code.
 
     Raises:
-        ValueError: when the file is damaged, or of a run with another config.
+        ValueError: when the file is damaged, or of a run with another config or another model.
     """
     try:
         state = torch.load(path, map_location=next(model.parameters()).device, weights_only=True)
@@ -56,8 +56,12 @@ def load_checkpoint(
         raise ValueError(
             f"{path} is of another run: {_difference(there, repr(config))}. Delete it, or give this run another name"
         )
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
+    try:
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+    except (RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise ValueError(f"{path} is of another model: {reason}… Delete it, or give this run another name") from error
     if average:
         for name, value in state["average"].items():
             average.state[name].copy_(value)

@@ -22,11 +22,14 @@ class MuonWithAdamW:
     gradient by the nearest matrix whose singular values are all alike, so that no direction is learned much faster than
     another. Its steps are scaled to the size of AdamW's, so one learning rate fits both.
 
+    Args:
+        model: whose ``blocks`` hold the matrices for Muon; ``qkv`` counts as one.
+        groups: the model's parameters as :func:`parameter_groups` gives them, matrices first.
+        lr: of both.
+        betas: of AdamW.
+
     Source: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/; for the scaling Liu et al. 2025,
     arXiv:2502.16982.
-
-    Args:
-        groups: the model's parameters as :func:`parameter_groups` gives them, matrices first.
     """
 
     def __init__(self, model: nn.Module, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float]):
