@@ -79,6 +79,20 @@ def test_what_chapter_7_says_of_the_first_tutorial_is_what_was_recorded():
     assert ours > theirs + 2  # "some points"
 
 
+def test_what_chapter_7_says_of_the_learning_rates_is_what_was_recorded():
+    base = SWEEPS["cifar10"].recipes["base"].lr
+    losses = {base: min(recorded("cifar10", "val_loss")["base"])}
+    accuracies = {base: max(recorded("cifar10", "val_accuracy")["base"])}
+    for name in SWEEPS["cifar10-lr"].recipes:
+        rate = SWEEPS["cifar10-lr"].recipes[name].lr
+        (losses[rate],) = recorded("cifar10-lr", "val_loss")[name]
+        (accuracies[rate],) = recorded("cifar10-lr", "val_accuracy")[name]
+    best = min(losses, key=losses.get)
+    assert best == base and len(losses) == 6
+    assert 0.02 < accuracies[best] - accuracies[best / 10] < 0.1  # "some points"
+    assert 0.5 < accuracies[4 * best] / accuracies[best] < 0.6  # "nearly half of it"
+
+
 def test_what_chapter_10_says_of_mnist_is_what_was_recorded():
     accuracies = points("mnist")
     mean = {variant: sum(found) / len(found) for variant, found in accuracies.items()}
