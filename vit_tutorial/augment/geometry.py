@@ -92,12 +92,9 @@ def affine(
     b, _, height, width = images.shape
     # For each pixel of the result we need the place it comes from: the inverse of what the picture is put through.
     cos, sin = angle.cos() / size, angle.sin() / size
-    rows = [cos + slant * sin, sin - slant * cos, -sin, cos]
-    inverse = torch.stack(rows, dim=1).reshape(b, 2, 2)
     # grid_sample measures both sides as −1..1, so on a rectangle x and y have to be mixed in proportion.
-    proportion = torch.ones(2, 2, device=images.device)
-    proportion[0, 1], proportion[1, 0] = height / width, width / height
-    inverse = inverse * proportion
+    rows = [cos + slant * sin, (sin - slant * cos) * (height / width), -sin * (width / height), cos]
+    inverse = torch.stack(rows, dim=1).reshape(b, 2, 2)
     origin = -(inverse * 2 * shift[:, None, :]).sum(2, keepdim=True)
     theta = torch.cat([inverse, origin], dim=2).to(images.dtype)
     grid = F.affine_grid(theta, [b, 1, height, width], align_corners=False)
