@@ -160,6 +160,7 @@ def train_epoch(
     sizes, steps = [len(batch) for batch in batches], len(batches)
     # The sums stay on the device until the end: reading them at each step would make a GPU wait.
     losses, correct = torch.zeros(steps, device=device), torch.zeros((), device=device)
+    autocast = torch.autocast(device.type, torch.bfloat16, enabled=in_bf16(device))
     model.train()
     for i, (images, labels) in enumerate(train.batches([batch[rank::world] for batch in batches], device)):
         step = epoch * steps + i
@@ -167,7 +168,7 @@ def train_epoch(
             group["lr"] = lr_at(step, steps * config.epochs, config)
         targets = F.one_hot(labels, len(train.classes)).float()
         images, targets = config.augment(images.float() / 255, targets, generator)
-        with torch.autocast(device.type, torch.bfloat16, enabled=in_bf16(device)):
+        with autocast:
             logits = model(to_input(images, config)).float()
         # Processes average their gradients; weighting by their share makes that the mean over the whole batch.
         loss = loss_of(logits, targets, config) * (len(labels) * world / sizes[i])

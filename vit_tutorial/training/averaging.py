@@ -22,14 +22,15 @@ class Average:
         self.model, self.decay = model, decay
         self.live = model.state_dict()
         self.state = {name: value.clone() for name, value in self.live.items()}
+        # Counts, such as a batch norm's number of batches, have no average.
+        names = [name for name, value in self.live.items() if value.is_floating_point()]
+        self._pairs = [self.state[name] for name in names], [self.live[name] for name in names]
 
     @torch.no_grad()
     def update(self, step: int) -> None:
         """Move towards the model; in the first steps faster, or the average would remember the initial weights."""
         decay = min(self.decay, (step + 1) / (step + 10))
-        # Counts, such as a batch norm's number of batches, have no average.
-        pairs = [(self.state[name], value) for name, value in self.live.items() if value.is_floating_point()]
-        torch._foreach_lerp_(*map(list, zip(*pairs, strict=True)), 1 - decay)
+        torch._foreach_lerp_(*self._pairs, 1 - decay)
 
     @contextmanager
     def weights(self) -> Iterator[None]:

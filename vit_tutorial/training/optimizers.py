@@ -1,9 +1,11 @@
 """The optimizers of the recipes: Adam and AdamW as they are, and Muon for the matrices inside the blocks."""
 
+import math
 from typing import Any
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
@@ -15,21 +17,73 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
     return [{"params": decay, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]
 
 
-class MuonWithAdamW:
-    """Muon for the weight matrices of the blocks, AdamW for everything else; used like one optimizer.
+class Muon(torch.optim.Optimizer):
+    """An optimizer for weight matrices that takes each as a whole, where Adam scales every number by itself.
 
-    Where Adam scales each number of a gradient by itself, Muon takes the matrix as a whole: it replaces the averaged
-    gradient by the nearest matrix whose singular values are all alike, so that no direction is learned much faster than
-    another. Its steps are scaled to the size of AdamW's, so one learning rate fits both.
+    It replaces the averaged gradient by a matrix near it whose singular values are all about 1, so that no direction is
+    learned much faster than another. Its steps are scaled to the size of AdamW's, so one learning rate fits both.
+
+    PyTorch's own ``torch.optim.Muon`` takes the same steps, but computes them in bf16 on every device; many CPUs have
+    no units for that and take longer over such a step than over the rest of the training step.
+
+    Args:
+        matrices: the parameters, each with two dimensions.
+        lr: learning rate, as AdamW's.
+        weight_decay: of all of them, decoupled from the gradient.
+        momentum: share of the averaged gradient that a step keeps.
+
+    Source: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/; for the scaling Liu et al. 2025,
+    arXiv:2502.16982.
+    """
+
+    def __init__(self, matrices: list[nn.Parameter], lr: float, weight_decay: float = 0.1, momentum: float = 0.95):
+        super().__init__(matrices, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move each matrix that has a gradient."""
+        for group in self.param_groups:
+            for matrix in group["params"]:
+                if matrix.grad is None:
+                    continue
+                state = self.state[matrix]
+                if not state:
+                    state["momentum_buffer"] = torch.zeros_like(matrix)
+                state["momentum_buffer"].lerp_(matrix.grad, 1 - group["momentum"])
+                ahead = matrix.grad.lerp(state["momentum_buffer"], group["momentum"])  # Nesterov
+                matrix.mul_(1 - group["lr"] * group["weight_decay"])
+                # Singular values of 1 make the numbers of a step about 1 / √(the longer side); AdamW's are about 0.2.
+                matrix.add_(orthogonalize(ahead), alpha=-0.2 * math.sqrt(max(matrix.shape)) * group["lr"])
+
+
+def orthogonalize(matrix: Float[Tensor, "rows cols"], steps: int = 5) -> Float[Tensor, "rows cols"]:
+    """Bring all singular values of a matrix near 1 without computing them.
+
+    ``X(a + b XᵀX + c (XᵀX)²)`` has X's singular vectors and, for each singular value s, ``a s + b s³ + c s⁵``. With
+    these three numbers, repeated steps carry any s in 0..1 that is not tiny to about 0.7 to 1.2: near enough, and fast.
+
+    Args:
+        matrix: any but zeros; its scale does not count.
+        steps: of the iteration.
+    """
+    if matrix.shape[0] > matrix.shape[1]:
+        return orthogonalize(matrix.T, steps).T  # the smaller products
+    a, b, c = 3.4445, -4.7750, 2.0315
+    x = matrix / matrix.norm().clamp(min=1e-7)  # the singular values are at most 1 now
+    for _ in range(steps):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x
+
+
+class MuonWithAdamW:
+    """:class:`Muon` for the weight matrices of the blocks, AdamW for everything else; used like one optimizer.
 
     Args:
         model: whose ``blocks`` hold the matrices for Muon; ``qkv`` counts as one.
         groups: the model's parameters as :func:`parameter_groups` gives them, matrices first.
         lr: of both.
         betas: of AdamW.
-
-    Source: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/; for the scaling Liu et al. 2025,
-    arXiv:2502.16982.
     """
 
     def __init__(self, model: nn.Module, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float]):
@@ -38,7 +92,7 @@ class MuonWithAdamW:
         matrices = [parameter for parameter in decay["params"] if id(parameter) in inside]
         outside = [parameter for parameter in decay["params"] if id(parameter) not in inside]
         self.parts = (
-            torch.optim.Muon(matrices, lr=lr, weight_decay=decay["weight_decay"], adjust_lr_fn="match_rms_adamw"),
+            Muon(matrices, lr, decay["weight_decay"]),
             torch.optim.AdamW([{**decay, "params": outside}, rest], lr=lr, betas=betas, fused=True),
         )
 
