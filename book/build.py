@@ -30,7 +30,7 @@ BUILD = ROOT / "_build"
 EXECUTED = BUILD / "executed"  # those that passed, with a file beside each that says for which code
 CACHE = BUILD / ".jupyter_cache"  # what Jupyter Book reads; made anew from EXECUTED each time
 TIMES = BUILD / "notebook_times.json"
-SLOW, TOO_SLOW = 90, 180  # seconds of one notebook
+SLOW = 90  # seconds of one notebook that bring a warning: a clock fails no test, since machines differ
 WORKERS = 2  # notebooks at a time, one thread each; more would blur the times that chapters measure
 
 
@@ -132,11 +132,6 @@ def execute() -> None:
 
     if failed := [path.name for path in passed if not passed[path]]:
         sys.exit(f"failed: {', '.join(failed)}. The cell and its error stand above.")
-    if slow := [path.name for path in passed if times[path.stem] > TOO_SLOW]:
-        limits = f"over {TOO_SLOW} s, where {SLOW} s is the limit to aim at"
-        sys.exit(
-            f"too slow for a reader: {', '.join(slow)} took {limits}. The outputs are kept: the next call goes on."
-        )
 
 
 def fill_cache(sources: dict[Path, nbformat.NotebookNode], keys: dict[Path, str]) -> None:

@@ -119,20 +119,6 @@ def test_what_makes_a_notebook_run_again(change, expected, checkout):
     assert outdated() == expected
 
 
-def test_a_very_slow_notebook_fails_once(checkout, monkeypatch):
-    def took(seconds):
-        return lambda notebook, path: (nbformat.write(notebook, path), seconds)[1]
-
-    monkeypatch.setattr(build, "run", took(180.0))
-    build.execute()
-    write(checkout, "01_good", "3")
-    monkeypatch.setattr(build, "run", took(180.1))
-    with pytest.raises(SystemExit, match=r"01_good\.ipynb took over 180 s"):
-        build.execute()
-    build.execute()
-    assert outdated() == []
-
-
 def test_a_progress_bar_leaves_its_last_state():
     outputs = [
         new_output("stream", name="stdout", text="start\n 10%"),
