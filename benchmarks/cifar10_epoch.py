@@ -29,7 +29,8 @@ from vit_tutorial.checks.cifar10 import training_flops
 from vit_tutorial.data import Dataset
 from vit_tutorial.measure import seconds
 from vit_tutorial.recipes import RECIPES, Recipe, load_split, make_model
-from vit_tutorial.training import evaluate, make_optimizer, train_epoch
+from vit_tutorial.recorded import provenance
+from vit_tutorial.training import evaluate, in_bf16, make_optimizer, train_epoch
 from vit_tutorial.training.averaging import Average
 
 PUBLISHED, OURS = RECIPES["cifar10-small-seed"], RECIPES["cifar10-small"]
@@ -150,21 +151,18 @@ def main() -> None:
         times["same recipe"].append(same())
         print(", ".join(f"{name} {values[-1]:.2f} s" for name, values in times.items()), flush=True)
     published, our_recipe, same_recipe = (statistics.median(values) for values in times.values())
-    machine = (
-        torch.cuda.get_device_name(options.device)
-        if options.device.startswith("cuda")
-        else f"CPU, {torch.get_num_threads()} threads"
-    )
+    machine = provenance(options.device)["device"]
     print(f"{len(train):,} + {len(val):,} images of {train.variant}, {machine}, medians of {options.repeats}:")
     print(f"published pipeline                 {published:.2f} s")
     print(f"ours with the tutorial's recipe    {same_recipe:.2f} s, ratio {published / same_recipe:.2f}×")
     print(f"ours with our recipe               {our_recipe:.2f} s, ratio {published / our_recipe:.2f}×")
     if options.device.startswith("cuda"):
-        square = torch.randn(8192, 8192, device=options.device, dtype=torch.bfloat16)
+        dtype = torch.bfloat16 if in_bf16(options.device) else torch.float32
+        square = torch.randn(8192, 8192, device=options.device, dtype=dtype)
         peak = 2 * 8192**3 / seconds(lambda: square @ square)
         # The validation images are only looked at: a third of the work of a training image.
         used = training_flops(OURS.model) * (len(train) + len(val) / 3) / our_recipe
-        print(f"a product of 8192×8192 matrices in bf16: {peak / 1e12:.0f} TFLOP/s")
+        print(f"a product of 8192×8192 matrices, {dtype}: {peak / 1e12:.0f} TFLOP/s")
         print(f"our pass: {used / 1e12:.1f} TFLOP/s, {used / peak:.1%} of that")
 
 

@@ -126,15 +126,18 @@ def recorded_runs() -> list[str]:
     return sorted(path.parent.name for path in FOLDER.glob("*/metrics.json"))
 
 
-def find_run(run: str, *, own_first: bool = False) -> Path:
+def find_run(run: str | Path, *, own_first: bool = False) -> Path:
     """The folder of a run: one that was recorded, or one of your own in ``runs/``.
 
     Args:
+        run: its name, or the folder itself.
         own_first: which of them, where both have this name; the chapters read what was recorded.
 
     Raises:
         ValueError: when there is no such run.
     """
+    if isinstance(run, Path):
+        return run
     for place in (OWN_RUNS, FOLDER) if own_first else (FOLDER, OWN_RUNS):
         folder = place / run
         if (folder / "metrics.json").exists():
@@ -151,8 +154,7 @@ def load_metrics(run: str | Path) -> dict:
     Raises:
         ValueError: when there is no such run.
     """
-    folder = run if isinstance(run, Path) else find_run(run)
-    return json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    return json.loads((find_run(run) / "metrics.json").read_text(encoding="utf-8"))
 
 
 def load_recorded(run: str | Path) -> tuple[ViT, Recipe]:
@@ -165,7 +167,7 @@ def load_recorded(run: str | Path) -> tuple[ViT, Recipe]:
         ValueError: when there is no such run, its weights were not kept, are damaged or do not fit its recipe, or the
             recipe has fields that this version does not know.
     """
-    folder = run if isinstance(run, Path) else find_run(run)
+    folder = find_run(run)
     path = folder / "model.safetensors"
     if not path.exists():
         raise ValueError(f"the weights of {folder.name!r} were not kept; its metrics are in {folder}")
