@@ -148,9 +148,9 @@ def load_sweep(name: str, *, broken: bool = False) -> list[dict]:
     """The results of a sweep, a row for each run: what was recorded, and beside it your own runs.
 
     A row has ``variant`` and ``seed``; ``test_accuracy``, ``val_accuracy``, ``val_loss``, ``train_accuracy`` and
-    ``train_loss`` after the last pass; ``train_losses`` after each; ``seconds``, at the pace of the fastest pass (in the
-    first recordings: those of the whole run); ``parameters``, ``device``, ``data``, ``recipe``, ``torch``, ``commit``
-    and ``date``. There are none before the first run has ended.
+    ``train_loss`` after the last pass; ``train_losses`` after each; ``seconds``, at the pace of the fastest pass (in
+    the first recordings: those of the whole run); ``parameters``, ``device``, ``data``, ``recipe``, ``torch``,
+    ``commit`` and ``date``. There are none before the first run has ended.
 
     Args:
         broken: give the runs that broke instead; in place of results they have ``broke``, which says at which step.
