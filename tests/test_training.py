@@ -1,6 +1,7 @@
 """The training loop does what it says, part by part; and a run can stop, go on, and be repeated."""
 
 import math
+import re
 import signal
 import subprocess
 import sys
@@ -123,6 +124,7 @@ def test_muon_takes_the_matrices_of_the_blocks_and_nothing_else():
     assert muon == {f"blocks.{i}.{layer}.weight" for i in range(2) for layer in layers}
     assert sum(len(group["params"]) for group in optimizer.param_groups) == len(names)
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.1, 0.0]
+    assert {group["lr"] for group in optimizer.param_groups} == {0.02}
 
     for parameter in model.parameters():
         parameter.grad = torch.randn_like(parameter)
@@ -157,6 +159,14 @@ def test_muon_is_pytorchs_but_for_bf16(shape):
     # What is left out would show: the look ahead, the right momentum, the scale.
     others = scaled | {"nesterov": False}, scaled | {"momentum": 0.5}, {}
     assert all(distance(ours, theirs(**other)) > 0.03 for other in others)
+
+
+@pytest.mark.parametrize("shape", [(4,), (3, 3, 3, 3)])
+def test_muon_refuses_what_is_no_matrix(shape):
+    with pytest.raises(
+        ValueError, match=r"Muon takes matrices, \(rows, columns\); got a parameter of " + re.escape(str(shape))
+    ):
+        Muon([torch.nn.Parameter(torch.randn(shape))], lr=0.1)
 
 
 @pytest.mark.parametrize("shape", [(5, 9), (9, 5), (6, 6)])

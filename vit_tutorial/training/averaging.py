@@ -15,7 +15,7 @@ class Average:
         decay: share of the old average that a step keeps; the average looks back about 1 / (1 − decay) steps.
 
     Attributes:
-        state: the averaged weights, as a state dict.
+        state: the averaged weights, as a state dict. Change its tensors in place only: ``update`` holds on to them.
     """
 
     def __init__(self, model: nn.Module, decay: float):

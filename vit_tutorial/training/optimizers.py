@@ -24,7 +24,7 @@ class Muon(torch.optim.Optimizer):
     learned much faster than another. Its steps are scaled to the size of AdamW's, so one learning rate fits both.
 
     PyTorch's own ``torch.optim.Muon`` takes the same steps, but computes them in bf16 on every device; many CPUs have
-    no units for that and take longer over such a step than over the rest of the training step.
+    no units for that and take several times as long over it.
 
     Args:
         matrices: the parameters, each with two dimensions.
@@ -32,12 +32,18 @@ class Muon(torch.optim.Optimizer):
         weight_decay: of all of them, decoupled from the gradient.
         momentum: share of the averaged gradient that a step keeps.
 
+    Raises:
+        ValueError: when a parameter is no matrix.
+
     Source: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/; for the scaling Liu et al. 2025,
     arXiv:2502.16982.
     """
 
     def __init__(self, matrices: list[nn.Parameter], lr: float, weight_decay: float = 0.1, momentum: float = 0.95):
         super().__init__(matrices, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
+        for matrix in (matrix for group in self.param_groups for matrix in group["params"]):
+            if matrix.ndim != 2:
+                raise ValueError(f"Muon takes matrices, (rows, columns); got a parameter of {tuple(matrix.shape)}")
 
     @torch.no_grad()
     def step(self) -> None:
@@ -59,11 +65,11 @@ class Muon(torch.optim.Optimizer):
 def orthogonalize(matrix: Float[Tensor, "rows cols"], steps: int = 5) -> Float[Tensor, "rows cols"]:
     """Bring all singular values of a matrix near 1 without computing them.
 
-    ``X(a + b XᵀX + c (XᵀX)²)`` has X's singular vectors and, for each singular value s, ``a s + b s³ + c s⁵``. With
+    ``(a + b XXᵀ + c (XXᵀ)²) X`` has X's singular vectors and, for each singular value s, ``a s + b s³ + c s⁵``. With
     these three numbers, repeated steps carry any s in 0..1 that is not tiny to about 0.7 to 1.2: near enough, and fast.
 
     Args:
-        matrix: any but zeros; its scale does not count.
+        matrix: zeros stay zeros; otherwise its scale does not count, unless its norm is below 1e-7.
         steps: of the iteration.
     """
     if matrix.shape[0] > matrix.shape[1]:
