@@ -12,7 +12,7 @@ import nbformat
 import pytest
 import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from notebook_rules import NOTEBOOKS, ROOT, cells, problems, read
+from notebook_rules import NOTEBOOKS, ROOT, cells, exercise_calls, problems, read
 
 from vit_tutorial import PRESETS, patchify
 from vit_tutorial.clinic import PATIENTS
@@ -358,9 +358,9 @@ def test_modules_in_the_api_page_s_table_are_documented_on_it():
         assert module in documented
 
 
-def table(first_heading: str) -> list[str]:
-    """The rows of the API page's table whose first column has this heading."""
-    lines = page("book/api.md").split(f"| {first_heading} |")[1].splitlines()
+def table(first_heading: str, name: str = "book/api.md") -> list[str]:
+    """The rows of the page's table whose first column has this heading."""
+    lines = page(name).split(f"| {first_heading} |")[1].splitlines()
     return lines[2 : lines.index("")]
 
 
@@ -374,6 +374,47 @@ def test_exercises_on_the_api_page_are_those_of_the_chapters():
         assert len(names) == len(headings)
         rows.append(f"| [{number}](../notebooks/{stem}.ipynb) | {', '.join(f'`{name}`' for name in names)} |")
     assert table("chapter") == rows
+
+
+def test_the_teachers_page_has_all_exercises_and_only_sections_that_there_are():
+    by_chapter = {}
+    for line in table("chapter | exercises in class", "book/teaching.md"):
+        chapter, *exercises, skipped = (cell.strip() for cell in line.strip("|").split("|"))
+        by_chapter[int(chapter)] = re.findall(r"`(\w+)`", " ".join(exercises))
+        notebook = read(NOTEBOOKS[int(chapter) - 1])
+        headings = re.findall(
+            r"^##+ (.*)", "\n".join(c.source for c in notebook.cells if c.cell_type == "markdown"), re.M
+        )
+        plain = [heading.replace("`", "") for heading in headings]
+        for section in re.sub(r", but for one choice|; patients 10 and 11.*", "", skipped).split("; "):
+            assert section.replace("`", "") in plain, (chapter, section)
+    assert list(by_chapter) == list(range(1, 12))
+    for path, names in zip(NOTEBOOKS, by_chapter.values(), strict=True):
+        assert sorted(names) == sorted(name for _, name, _ in exercise_calls(read(path))), path.stem
+
+
+def test_the_teachers_page_has_each_chapter_s_minutes():
+    said = [line.split("|")[-2].strip() for line in table("chapter | afterwards, students can", "book/teaching.md")]
+    assert said == [re.search(r"about (\d+) minutes", read(path).cells[0].source)[1] for path in NOTEBOOKS]
+
+
+def test_hand_outs_have_no_solutions_and_all_exercises(tmp_path, monkeypatch):
+    (script,) = python_blocks("book/teaching.md")
+    (tmp_path / "here").mkdir()
+    shutil.copytree(ROOT / "notebooks", tmp_path / "here" / "notebooks")
+    monkeypatch.chdir(tmp_path / "here")
+    exec(script, {})
+    for path in NOTEBOOKS:
+        copy = read(tmp_path / "hand-outs" / path.name)
+        text = "\n".join(cell.source for cell in copy.cells)
+        assert exercise_calls(copy) == exercise_calls(read(path))
+        assert (
+            text.count("<summary>Hint</summary>")
+            == path.read_text(encoding="utf-8").count("<summary>Hint</summary>")
+            > 0
+        )
+        assert "<summary>Solution" not in text and "<summary>Answers" not in text
+        nbformat.validate(copy)
 
 
 def duration(seconds: float) -> str:
