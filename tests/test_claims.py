@@ -135,6 +135,44 @@ def test_what_chapter_10_says_of_mnist_is_what_was_recorded():
     assert effect("shuffled-patches", "no-augment")[1] > 0 and effect("positions-learned")[2] > 0
 
 
+def test_what_chapter_10_says_of_the_shapes_is_what_was_recorded():
+    accuracies = points("shapes")
+    mean = {variant: sum(found) / len(found) for variant, found in accuracies.items()}
+    spent = {variant: min(found) for variant, found in recorded("shapes", "seconds").items()}
+
+    def effect(variant: str, base: str = "base") -> tuple[float, float, float]:
+        return effect_of(accuracies, variant, base)
+
+    assert 87 < mean["base"] < 93 and 1.5 < torch.tensor(accuracies["base"]).std() < 5  # "nine in ten", "some points"
+    dear = {"adamw", "post-norm", "softmax-head", "cutmix", "wide", "raw-pixels", "constant-lr", "no-warmup"}
+    dear |= {"patch-16", "adamw-quarter-lr"}
+    assert all(effect(variant)[0] < -20 and effect(variant)[2] < 0 for variant in dear)
+    on_mnist = points("mnist")
+    slight = [variant for variant in dear - {"patch-16"} if effect_of(on_mnist, variant, "base")[0] > -1.5]
+    assert len(slight) >= 5  # "most of these"
+    assert effect("patch-4")[0] < 0 and spent["patch-4"] > 2.5 * spent["base"]
+    assert min(run["test"]["accuracy"] for run in runs_of("shapes")) > 0.98
+    assert mean["wide"] < 50 and effect("deep")[2] < 0 and effect("one-head")[2] < 0
+    assert -14 < effect("one-head")[0] < -6 and -14 < effect("decay-0")[0] < -6  # "about ten points"
+    assert effect("no-positions")[0] > -12 and effect("no-positions")[2] < 0
+    assert mean["post-norm"] < 35
+    assert all(effect(v)[1] > 0 for v in ("no-final-norm", "torch-init", "many-heads", "mean-pool", "decay-all"))
+    assert all(abs(effect(variant)[0]) < 3 for variant in ("no-clipping", "no-average"))
+    assert effect("decay-0")[2] < 0 and effect("decay-1")[1] < 0
+    assert effect("mixup")[0] < effect("rand-augment")[0] and effect("cutmix")[0] < effect("rand-augment")[0]
+
+    assert min(mean["resnet"], mean["resnet-equal-time"], mean["resnet-share-10"]) > 99.5
+    assert spent["resnet-equal-time"] < 1.2 * spent["base"]
+    shares = ("share-1", "share-3", "share-10", "share-30")
+    assert all(mean[f"resnet-{share}"] > mean[share] for share in shares)
+    assert mean["share-10"] < mean["base"] - 10 and mean["share-3"] < 40
+    assert mean["share-1"] < mean["resnet-share-1"] < 35
+    for prefix in ("", "resnet-"):
+        assert abs(effect(f"{prefix}shuffled-patches", f"{prefix}no-augment")[0]) < 3
+    lost = [effect(f"{prefix}shuffled-pixels", f"{prefix}no-augment")[0] for prefix in ("", "resnet-")]
+    assert lost[0] < lost[1] < -20
+
+
 def test_what_chapter_10_says_of_the_end_of_mnist_s_front_is_what_was_recorded():
     costs, accuracies = [], []
     for name in ("mnist-patch14", "mnist", "mnist-patch4"):

@@ -137,7 +137,7 @@ def test_data_counts_the_images_of_a_folder(capsys, own_folder, monkeypatch):
     write_tree(own_folder / "mine", ("cat", "dog"), 10)
     write_image(own_folder / "mine/cat/wide.png", 0, (50, 20))  # sizes may differ
     main(["data", f"folder:{own_folder / 'mine'}"])
-    assert "train 17, val 2, test 2 (images of the folder mine)" in capsys.readouterr().out
+    assert "train 17, val 2, test 2 (folder mine)" in capsys.readouterr().out
 
 
 def test_data_that_are_not_to_be_had_do_not_hide_the_others(monkeypatch, capsys, own_folder):

@@ -62,7 +62,7 @@ def test_a_tree_without_splits_is_cut_80_10_10(tmp_path):
     for part in parts.values():
         assert part.classes == ("ape", "bee", "cat")
         assert part.labels.tolist() == [number // 20 for number in value(part)]
-        assert part.variant == "images of the folder own"
+        assert part.variant == "folder own"
         again = load_dataset(f"folder:{tmp_path / 'own'}", "val", root=tmp_path)
         assert value(again) == value(parts["val"])
 

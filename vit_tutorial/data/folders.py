@@ -42,7 +42,7 @@ def image_folder(
     if there and "train" not in there:
         raise ValueError(f"{path} has a folder {there[0]}, but none that is called train")
     files, labels, classes = find_images(path / "train" if there else path)
-    dataset = ImageFiles(files, labels, classes, f"images of the folder {path.resolve().name}", img_size)
+    dataset = ImageFiles(files, labels, classes, f"folder {path.resolve().name}", img_size)
     if split in there[1:]:
         files, labels, _ = find_images(path / split, classes)
         dataset = replace(dataset, files=files, labels=labels)
