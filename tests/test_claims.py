@@ -146,19 +146,20 @@ def test_what_chapter_10_says_of_the_shapes_is_what_was_recorded():
     assert 87 < mean["base"] < 93 and 1.5 < torch.tensor(accuracies["base"]).std() < 5  # "nine in ten", "some points"
     dear = {"adamw", "post-norm", "softmax-head", "cutmix", "wide", "raw-pixels", "constant-lr", "no-warmup"}
     dear |= {"patch-16", "adamw-quarter-lr"}
-    assert all(effect(variant)[0] < -20 and effect(variant)[2] < 0 for variant in dear)
+    assert all(effect(variant)[0] < -15 for variant in dear) and effect("patch-16")[0] < -20
+    behind = {*dear, "deep", "one-head", "no-positions", "decay-0"}
+    assert all(max(accuracies[variant]) < min(accuracies["base"]) for variant in behind)  # every run, every run
     on_mnist = points("mnist")
     slight = [variant for variant in dear - {"patch-16"} if effect_of(on_mnist, variant, "base")[0] > -1.5]
     assert len(slight) >= 5  # "most of these"
     assert effect("patch-4")[0] < 0 and spent["patch-4"] > 2.5 * spent["base"]
     assert min(run["test"]["accuracy"] for run in runs_of("shapes")) > 0.98
-    assert mean["wide"] < 50 and effect("deep")[2] < 0 and effect("one-head")[2] < 0
+    assert mean["wide"] < 50 and mean["post-norm"] < 35
     assert -14 < effect("one-head")[0] < -6 and -14 < effect("decay-0")[0] < -6  # "about ten points"
-    assert effect("no-positions")[0] > -12 and effect("no-positions")[2] < 0
-    assert mean["post-norm"] < 35
+    assert effect("no-positions")[0] > -10  # "less than one might think"
     assert all(effect(v)[1] > 0 for v in ("no-final-norm", "torch-init", "many-heads", "mean-pool", "decay-all"))
     assert all(abs(effect(variant)[0]) < 3 for variant in ("no-clipping", "no-average"))
-    assert effect("decay-0")[2] < 0 and effect("decay-1")[1] < 0
+    assert effect("decay-1")[1] < 0 and effect("decay-1")[0] < 2  # "more than the base has brings nothing"
     assert effect("mixup")[0] < effect("rand-augment")[0] and effect("cutmix")[0] < effect("rand-augment")[0]
 
     assert min(mean["resnet"], mean["resnet-equal-time"], mean["resnet-share-10"]) > 99.5
