@@ -147,7 +147,7 @@ def test_what_chapter_10_says_of_the_shapes_is_what_was_recorded():
     dear = {"adamw", "post-norm", "softmax-head", "cutmix", "wide", "raw-pixels", "constant-lr", "no-warmup"}
     dear |= {"patch-16", "adamw-quarter-lr"}
     assert all(effect(variant)[0] < -15 for variant in dear) and effect("patch-16")[0] < -20
-    behind = {*dear, "deep", "one-head", "no-positions", "decay-0"}
+    behind = {*dear, "deep", "one-head", "decay-0"}
     assert all(max(accuracies[variant]) < min(accuracies["base"]) for variant in behind)  # every run, every run
     on_mnist = points("mnist")
     slight = [variant for variant in dear - {"patch-16"} if effect_of(on_mnist, variant, "base")[0] > -1.5]
@@ -155,8 +155,8 @@ def test_what_chapter_10_says_of_the_shapes_is_what_was_recorded():
     assert effect("patch-4")[0] < 0 and spent["patch-4"] > 2.5 * spent["base"]
     assert min(run["test"]["accuracy"] for run in runs_of("shapes")) > 0.98
     assert mean["wide"] < 50 and mean["post-norm"] < 35
-    assert -14 < effect("one-head")[0] < -6 and -14 < effect("decay-0")[0] < -6  # "about ten points"
-    assert effect("no-positions")[0] > -10  # "less than one might think"
+    assert effect("one-head")[2] < 0 and -14 < effect("decay-0")[0] < -6  # "some points", "about ten"
+    assert effect("no-positions")[1] < 0 < effect("no-positions")[2]
     assert all(effect(v)[1] > 0 for v in ("no-final-norm", "torch-init", "many-heads", "mean-pool", "decay-all"))
     assert all(abs(effect(variant)[0]) < 3 for variant in ("no-clipping", "no-average"))
     assert effect("decay-1")[1] < 0 and effect("decay-1")[0] < 2  # "more than the base has brings nothing"
