@@ -178,8 +178,8 @@ def test_most_confused_pairs():
 
     def triples(matrix, count, largest=True):
         top = matrix.flatten().topk(count, largest=largest)
-        places = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-        return [(place // 4, place % 4, value) for place, value in places]
+        places, k = zip(top.indices.tolist(), top.values.tolist(), strict=True), len(matrix)
+        return [(place // k, place % k, value) for place, value in places]
 
     def in_place(confusion, count):
         return triples(confusion.fill_diagonal_(0), count)
@@ -210,6 +210,7 @@ def test_most_confused_pairs():
             "one half of the matrix": lambda confusion, count: triples(off(confusion).triu(), count),
             "added up": lambda confusion, count: triples((off(confusion) + off(confusion).T).triu(), count),
             "worst mistake of each row": of_each_row,
+            "with -1, not with 0": lambda confusion, count: triples(off(confusion), count),
             "come from //": lambda confusion, count: [(row + 0.25, col, n) for row, col, n in pairs(confusion, count)],
             "wanted [": lambda confusion, count: [(0, 1, 7)] * count,
         },

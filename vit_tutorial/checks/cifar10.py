@@ -178,7 +178,7 @@ def check_cut_and_mix(fn):
 
 def most_confused_pairs(confusion: Int64[Tensor, "k k"], count: int) -> list[tuple[int, int, int]]:
     """The ``count`` most frequent mistakes as (true class, predicted class, times), the most frequent first."""
-    mistakes = confusion.clone().fill_diagonal_(0)
+    mistakes = confusion.clone().fill_diagonal_(-1)
     top = mistakes.flatten().topk(count)
     k = len(confusion)
     return [
@@ -228,6 +228,11 @@ def check_most_confused_pairs(fn):
         f"wanted {truth.tolist()}, got {found.tolist()}",
     )
     expect(len(call(fn, confusion, 1)) == 1, "with count 1 a single pair was wanted")
+    few = call(fn, torch.tensor([[3, 0], [0, 4]]), 2)
+    expect(
+        all(int(true) != int(said) for true, said, _ in few),
+        f"where two mistakes were never made, the diagonal came back instead: {few}. Mask it with -1, not with 0",
+    )
 
 
 def expected_calibration_error(

@@ -28,7 +28,7 @@ HUGGING_FACE = {
     r"^vit\.embeddings\.cls_token$": "cls_token",
     r"^vit\.embeddings\.position_embeddings$": "pos_embed",
     r"^vit\.embeddings\.patch_embeddings\.projection\.": "patch_embed.proj.",
-    r"^vit\.(encoder\.layer|layers)\.": "blocks.",  # in files, and in memory from transformers 5 on
+    r"^vit\.(encoder\.layer|layers)\.": "blocks.",  # in files, and in memory from transformers 5.9 on
     r"\.layernorm_before\.": ".norm1.",
     r"\.layernorm_after\.": ".norm2.",
     r"\.attention\.attention\.(query|key|value)\.": r".attn.\1.",
@@ -69,8 +69,8 @@ def convert(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
     """The same weights under our names, which are timm's; timm's and ours come back as they are.
 
     torchvision's differ in their names only: its ``in_proj_weight`` has the rows of our ``qkv``. Of Hugging Face's,
-    both the names in files and those in the memory of transformers 5 are known; its queries, keys and values are three
-    layers and get stacked. What has no name here keeps its own.
+    both the names in files and those in memory from transformers 5.9 on are known; its queries, keys and values are
+    three layers and get stacked. What has no name here keeps its own.
 
     Raises:
         ValueError: when the names are nobody's, or a query, key or value is missing.

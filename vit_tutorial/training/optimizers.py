@@ -21,7 +21,8 @@ class Muon(torch.optim.Optimizer):
     """An optimizer for weight matrices that takes each as a whole, where Adam scales every number by itself.
 
     It replaces the averaged gradient by a matrix near it whose singular values are all about 1, so that no direction is
-    learned much faster than another. Its steps are scaled to the size of AdamW's, so one learning rate fits both.
+    learned much faster than another. Its steps are scaled to about the size of AdamW's, so a rate found for AdamW is a
+    place to start from.
 
     PyTorch's own ``torch.optim.Muon`` takes the same steps, but computes them in bf16 on every device; many CPUs have
     no units for that and take several times as long over it.
