@@ -25,9 +25,8 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader
 
-from vit_tutorial.checks.cifar10 import training_flops
 from vit_tutorial.data import Dataset
-from vit_tutorial.measure import seconds
+from vit_tutorial.measure import seconds, training_flops
 from vit_tutorial.recipes import RECIPES, Recipe, load_split, make_model
 from vit_tutorial.recorded import provenance
 from vit_tutorial.training import evaluate, in_bf16, make_optimizer, train_epoch

@@ -3,8 +3,8 @@
     python book/build.py execute     nbmake over every notebook that has to run, two at a time
     python book/build.py html        Jupyter Book from those results, warnings as errors
 
-A notebook is executed once: what nbmake ran is what the book renders. It runs again when its code has changed, or
-anything in vit_tutorial/. Prose and alt texts may change at no cost.
+A notebook is executed once: what nbmake ran is what the book renders. It runs again when its code has changed,
+anything in vit_tutorial/, or a VIT_TUTORIAL_ variable. Prose and alt texts may change at no cost.
 """
 
 import argparse
@@ -48,12 +48,16 @@ def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
 
 
 def notebook_key(notebook: nbformat.NotebookNode, package: str) -> str:
-    """A hash of what decides a notebook's outputs: the package and the code, not the prose and not the alt texts."""
+    """A hash of what decides a notebook's outputs: the package, the code and the ``VIT_TUTORIAL_`` variables.
+
+    Prose and alt texts are not in it.
+    """
+    settings = {key: value for key, value in os.environ.items() if key.startswith("VIT_TUTORIAL_")}
     cells = [
         [cell.source, {key: value for key, value in cell.metadata.items() if key != "mystnb"}]
         for cell in code_cells(notebook)
     ]
-    return hashlib.sha256(json.dumps([package, cells], sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([package, settings, cells], sort_keys=True).encode()).hexdigest()
 
 
 def notebooks() -> dict[Path, nbformat.NotebookNode]:

@@ -235,6 +235,7 @@ def test_mixup_and_cutmix_share_the_images():
         ({"crop": -1}, "crop must be an int of at least 0, got -1"),
         ({"crop": 1.5}, "crop must be an int of at least 0, got 1.5"),
         ({"erase": 1.5}, "erase must be at least 0 and at most 1, got 1.5"),
+        ({"degrees": "10"}, "degrees must be at least 0 and at most 180, got '10'"),
         ({"rand_magnitude": 9}, "rand_magnitude must be at least 0 and at most 1, got 9"),
         ({"scale": 1.0}, "scale must be at least 0 and at most 0.99, got 1.0"),
         ({"mixup": -0.2}, "mixup must be a finite number of at least 0, got -0.2"),

@@ -108,7 +108,7 @@ def test_a_failing_notebook_shows_its_cell_and_is_run_again_alone(checkout, capf
         ),
     ],
 )
-def test_what_makes_a_notebook_run_again(change, expected, checkout):
+def test_what_makes_a_notebook_run_again(change, expected, checkout, monkeypatch):
     package = build.package_key()
     build.EXECUTED.mkdir(parents=True)
     for path, notebook in build.notebooks().items():
@@ -117,6 +117,8 @@ def test_what_makes_a_notebook_run_again(change, expected, checkout):
         key_file.write_text(build.notebook_key(notebook, package))
     change(checkout)
     assert outdated() == expected
+    monkeypatch.setenv("VIT_TUTORIAL_BUDGET", "full")
+    assert outdated() == sorted(path.stem for path in build.notebooks())
 
 
 def test_a_progress_bar_leaves_its_last_state():

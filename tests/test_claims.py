@@ -5,10 +5,9 @@ from itertools import pairwise
 
 import torch
 
-from vit_tutorial.checks.cifar10 import training_flops
-from vit_tutorial.checks.what_matters import effect_interval
+from vit_tutorial.measure import training_flops
 from vit_tutorial.recorded import FOLDER, load_metrics, recipe_from_dict, recorded_runs
-from vit_tutorial.sweeps import read_rows
+from vit_tutorial.sweeps import effect_interval, read_rows
 from vit_tutorial.variants import SWEEPS
 
 

@@ -100,8 +100,9 @@ def test_record_writes_into_the_package(own_folder, monkeypatch):
 
 def test_sweep_prints_runs_that_broke(own_folder, monkeypatch, capsys):
     ended = {"variant": "base", "seed": 0, "test_accuracy": 0.5}
-    broken = {"variant": "base", "seed": 1, "broke": "the loss is nan at step 3 of 9"}
-    monkeypatch.setattr(cli, "run_sweep", lambda *given, **options: [ended, broken])
+    broke = {"variant": "base", "seed": 1, "broke": "the loss is nan at step 3 of 9"}
+    monkeypatch.setattr(cli, "run_sweep", lambda *given, **options: None)
+    monkeypatch.setattr(cli, "load_sweep", lambda name, broken=False: [broke] if broken else [ended])
     assert main(["sweep", "mnist", "--quiet", "--device", "cpu"]) in (0, None)
     printed = capsys.readouterr().out
     assert "base: test accuracy 50.00% (50.00%)" in printed

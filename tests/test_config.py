@@ -57,6 +57,7 @@ def test_a_config_cannot_be_changed_but_can_be_replaced():
         ({"pool": "max"}, "pool must be one of cls, mean; got 'max'"),
         ({"act": "relu"}, "act must be one of gelu, gelu_tanh; got 'relu'"),
         ({"drop_rate": 1.0}, "drop_rate must be at least 0 and below 1, got 1.0"),
+        ({"drop_rate": "much"}, "drop_rate must be at least 0 and below 1, got 'much'"),
         ({"drop_path_rate": -0.1}, "drop_path_rate must be at least 0 and below 1, got -0.1"),
     ],
 )

@@ -311,7 +311,7 @@ def test_drop_path_needs_a_probability_below_one(p, no_shape_checks):
 
 
 def test_mlp_wants_a_width_and_a_known_activation(no_shape_checks):
-    with pytest.raises(ValueError, match="hidden_dim must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="hidden_dim must be an int of at least 1, got 0"):
         Mlp(8, 0)
     with pytest.raises(ValueError, match=r"act must be one of gelu, gelu_tanh; got 'relu'"):
         Mlp(DIM, HIDDEN, act="relu")

@@ -114,6 +114,11 @@ def test_saliency_is_gradient_times_pixel_summed_over_each_patch():
         patch_saliency(model, images, torch.tensor([0, 1, 5]))
 
 
+def test_saliency_wants_a_model_of_this_package(no_shape_checks):
+    with pytest.raises(ValueError, match="model must be vit_tutorial's ViT, got Linear"):
+        patch_saliency(torch.nn.Linear(3, 2), torch.randn(1, 3, 4, 6), torch.tensor([0]))
+
+
 def test_saliency_wants_a_class_for_each_image(no_shape_checks):
     config = ViTConfig(img_size=(4, 6), patch_size=(2, 3), num_classes=5, embed_dim=8, depth=1, num_heads=2)
     with pytest.raises(ValueError, match=r"3 images need 3 rows of class numbers, got shape \(2,\)"):

@@ -333,6 +333,11 @@ def test_gradient_rollout_by_hand():
     torch.testing.assert_close(gradient_rollout([first, first], [up, up]), after_one + mean @ after_one)
 
 
+def test_gradients_want_a_model_of_this_package(no_shape_checks):
+    with pytest.raises(ValueError, match="model must be vit_tutorial's ViT, got Linear"):
+        attention_gradients(nn.Linear(3, 2), torch.randn(1, 3, 4, 6))
+
+
 def test_gradient_rollout_wants_a_gradient_for_each_map(no_shape_checks):
     maps = [torch.rand(1, 2, 5, 5)] * 3
     with pytest.raises(ValueError, match="3 layers of maps, and 2 of gradients"):

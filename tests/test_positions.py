@@ -154,8 +154,8 @@ def test_resample_lets_gradients_through():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: sincos_1d(0, 8), "num_positions must be at least 1, got 0"),
-        (lambda: sincos_1d(5, 0), "dim must be at least 1, got 0"),
+        (lambda: sincos_1d(0, 8), "num_positions must be an int of at least 1, got 0"),
+        (lambda: sincos_1d(5, 0), "dim must be an int of at least 1, got 0"),
         (lambda: sincos_2d((2, 3), 6), "dim 6 is not divisible by the four parts .* 4"),
         (lambda: sincos_2d((2, 0), 8), r"grid_size must be .*, got \(2, 0\)"),
         (lambda: resample_pos_embed(torch.zeros(1, 15, 6), (3, 5), (6, 4)), "15 rows, but .* 1 .* 3×5 make 16"),

@@ -205,5 +205,5 @@ def test_only_the_object_is_vivid(drawn):
 
 
 def test_num_must_be_positive():
-    with pytest.raises(ValueError, match="num must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="num must be an int of at least 1, got 0"):
         draw_shapes(0, 0)

@@ -167,6 +167,13 @@ def test_a_checkpoint_of_an_older_recipe_is_not_in_the_way(tmp_path, monkeypatch
     assert row["recipe"]["lr"] == BASE.lr / 2
 
 
+def test_what_came_with_the_package_is_not_run_again(tmp_path, monkeypatch):
+    run_sweep("small", SMALL, tmp_path / "recorded/sweeps", only=["base"], seeds=[0], progress=False)
+    monkeypatch.setattr(sweeps, "FOLDER", tmp_path / "recorded")
+    rows = run_sweep("small", SMALL, tmp_path / "own", only=["base"], progress=False)
+    assert [(row["variant"], row["seed"]) for row in rows] == [("base", 1)]
+
+
 def test_the_base_may_have_more_seeds_than_the_rest():
     more = replace(SMALL, base_seeds=4)
     assert more.runs() == [
@@ -194,7 +201,7 @@ def test_only_some_recipes_or_seeds_are_run(tmp_path, monkeypatch):
 def test_a_row_says_what_was_run(tmp_path):
     (row,) = run_sweep("small", SMALL, tmp_path, only=["no-warmup"], seeds=[1], progress=False)
     assert row["recipe"]["warmup"] == 0.0 and row["recipe"]["seed"] == 1 and row["recipe"]["dataset"] == "digits"
-    assert row["recipe"]["model"]["embed_dim"] == 12 and "decay_all" not in row["recipe"]
+    assert row["recipe"]["model"]["embed_dim"] == 12 and row["recipe"]["decay_all"] is False  # a default, too
     assert row["parameters"] == sum(p.numel() for p in make_model(BASE).parameters())
     assert row["data"].startswith("digits") or "digits" in row["data"]
     assert 0 <= row["test_accuracy"] <= 1 and row["seconds"] > 0 and row["torch"] and row["date"]

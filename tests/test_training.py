@@ -161,6 +161,11 @@ def test_muon_is_pytorchs_but_for_bf16(shape):
     assert all(distance(ours, theirs(**other)) > 0.03 for other in others)
 
 
+def test_muon_needs_blocks():
+    with pytest.raises(ValueError, match="'muon' is for the matrices in a model's blocks, and Linear has none there"):
+        make_optimizer(torch.nn.Linear(3, 2), replace(CONFIG, optimizer="muon"))
+
+
 @pytest.mark.parametrize("shape", [(4,), (3, 3, 3, 3)])
 def test_muon_refuses_what_is_no_matrix(shape):
     with pytest.raises(
@@ -489,7 +494,9 @@ def test_checkpoint_of_another_model_is_refused(digits, tmp_path):
     """A plain TrainConfig does not say which model it was."""
     path, config = tmp_path / "c.pt", replace(CONFIG, epochs=1)
     fit(small_model(), *digits, config, progress=False, checkpoint=path)
-    with pytest.raises(ValueError, match=r"c\.pt is of another model: .*blocks\.2.*….*Delete it, or give this run"):
+    with pytest.raises(
+        ValueError, match=r"c\.pt is of another model: .*Missing key.*blocks\.2.*….*Delete it, or give this run"
+    ):
         fit(small_model(depth=MODEL.depth + 1), *digits, config, progress=False, checkpoint=path)
 
 

@@ -94,14 +94,13 @@ class Shuffled(nn.Module):
         model: what the shuffled images go to.
         img_size: pixels, (height, width).
         patch_size: pixels, (height, width); (1, 1) shuffles single pixels.
-        seed: of the order.
     """
 
-    def __init__(self, model: nn.Module, img_size: tuple[int, int], patch_size: tuple[int, int], seed: int = 0):
+    def __init__(self, model: nn.Module, img_size: tuple[int, int], patch_size: tuple[int, int]):
         super().__init__()
         self.model, self.patch_size = model, patch_size
         self.grid_size = (img_size[0] // patch_size[0], img_size[1] // patch_size[1])
-        order = torch.randperm(self.grid_size[0] * self.grid_size[1], generator=torch.Generator().manual_seed(seed))
+        order = torch.randperm(self.grid_size[0] * self.grid_size[1], generator=torch.Generator().manual_seed(0))
         self.register_buffer("order", order, persistent=False)
 
     def forward(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b ..."]:

@@ -12,7 +12,7 @@ from vit_tutorial.config import ViTConfig
 from vit_tutorial.data import NAMES, SPLITS, data_root, load_dataset
 from vit_tutorial.recipes import RECIPES, Recipe, load_split
 from vit_tutorial.recorded import FOLDER, OWN_RUNS, find_run, load_metrics, load_recorded, run_recipe
-from vit_tutorial.sweeps import run_sweep
+from vit_tutorial.sweeps import load_sweep, run_sweep
 from vit_tutorial.training import TrainConfig, evaluate
 from vit_tutorial.training.distributed import process_group, rank_and_world
 from vit_tutorial.variants import SWEEPS
@@ -148,7 +148,7 @@ def _train(options: argparse.Namespace, overrides: list[str]) -> None:
 def _sweep(options: argparse.Namespace, _: list[str]) -> None:
     _check_device(options.device)
     folder = (FOLDER if options.record else OWN_RUNS) / "sweeps"
-    rows = run_sweep(
+    run_sweep(
         options.name,
         SWEEPS[options.name],
         folder,
@@ -157,15 +157,14 @@ def _sweep(options: argparse.Namespace, _: list[str]) -> None:
         device=options.device,
         progress=not options.quiet,
     )
-    ended = [row for row in rows if "broke" not in row]
+    ended = load_sweep(options.name)
     for variant in dict.fromkeys(row["variant"] for row in ended):
         found = [row["test_accuracy"] for row in ended if row["variant"] == variant]
         each = ", ".join(f"{accuracy:.2%}" for accuracy in found)
         print(f"{variant:>18}: test accuracy {sum(found) / len(found):.2%} ({each})")
-    for row in rows:
-        if "broke" in row:
-            print(f"{row['variant']:>18}: seed {row['seed']} broke: {row['broke']}")
-    print(f"rows: {folder / options.name}.jsonl")
+    for row in load_sweep(options.name, broken=True):
+        print(f"{row['variant']:>18}: seed {row['seed']} broke: {row['broke']}")
+    print(f"rows: {folder / options.name}.jsonl, and what came with the package")
 
 
 def _evaluate(options: argparse.Namespace, _: list[str]) -> None:

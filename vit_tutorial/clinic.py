@@ -188,7 +188,7 @@ class Patient:
         """
         what, is_met = self.needs
         if not is_met(config):
-            raise ValueError(f"{self.name!r} needs {what}; with this config there is no such bug to be had")
+            raise ValueError(f"{self.name!r} needs {what}, or the bug changes nothing; got {config}")
         return self.build(config)
 
 

@@ -53,8 +53,8 @@ def check_option(name: str, value: str, allowed: Iterable[str]) -> None:
 
 def check_share(name: str, value: float) -> None:
     """Raise a ValueError unless 0 ≤ ``value`` < 1."""
-    if not 0 <= value < 1:
-        raise ValueError(f"{name} must be at least 0 and below 1, got {value}")
+    if not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ValueError(f"{name} must be at least 0 and below 1, got {value!r}")
 
 
 def check_tiles(

@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_tutorial.attention import Attend, Attention, fused_attention
-from vit_tutorial.config import check_option, check_share
+from vit_tutorial.config import check_int, check_option, check_share
 
 NORM_EPS = 1e-6  # timm and torchvision; nn.LayerNorm's own default is 1e-5, Hugging Face's ViT has 1e-12
 ACTIVATIONS = {"gelu": nn.GELU, "gelu_tanh": lambda: nn.GELU(approximate="tanh")}
@@ -20,14 +20,13 @@ class Mlp(nn.Module):
         drop: dropout after each layer.
 
     Raises:
-        ValueError: when ``act`` is unknown or ``hidden_dim`` below 1.
+        ValueError: when ``act`` is unknown or ``hidden_dim`` no int of at least 1.
     """
 
     def __init__(self, dim: int, hidden_dim: int, *, act: str = "gelu", drop: float = 0.0):
         super().__init__()
         check_option("act", act, ACTIVATIONS)
-        if hidden_dim < 1:
-            raise ValueError(f"hidden_dim must be at least 1, got {hidden_dim}")
+        check_int("hidden_dim", hidden_dim, 1)
         self.fc1 = nn.Linear(dim, hidden_dim)
         self.act = ACTIVATIONS[act]()
         self.fc2 = nn.Linear(hidden_dim, dim)

@@ -6,7 +6,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from vit_tutorial.config import check_divisible, check_tiles
-from vit_tutorial.explain import check_chosen
+from vit_tutorial.explain import check_chosen, check_ours
 from vit_tutorial.model import ViT
 
 
@@ -82,10 +82,12 @@ def patch_saliency(
         classes: the class of each image, ``(b,)``.
 
     Raises:
-        ValueError: when there is not one class for each image, or the model does not have it.
+        ValueError: when the model is not this package's, there is not one class for each image, or the model does not
+            have it.
 
     Source: Simonyan et al. 2014, "Deep inside convolutional networks", and the product with the input after it.
     """
+    check_ours(model)
     with torch.enable_grad():
         pixels = images.detach().requires_grad_()
         logits = model(pixels)

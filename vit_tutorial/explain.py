@@ -157,8 +157,10 @@ def attention_gradients(
         two lists with a tensor ``(b, h, n, n)`` for each layer: the weights, and the gradients.
 
     Raises:
-        ValueError: when there is not one class for each image, or the model does not have it.
+        ValueError: when the model is not this package's, there is not one class for each image, or the model does not
+            have it.
     """
+    check_ours(model)
     values: list[Tensor] = []
     outputs: list[Tensor] = []  # of the heads, side by side, as the projection takes them
     hooks = []
@@ -183,6 +185,14 @@ def attention_gradients(
         rearrange(grad, "b n (h hd) -> b h n hd", h=v.shape[1]) for grad, v in zip(gradients, values, strict=True)
     ]
     return maps, [grad @ v.mT for grad, v in zip(at_heads, values, strict=True)]
+
+
+def check_ours(model: nn.Module) -> None:
+    """Raise a ValueError unless the model is this package's."""
+    if not isinstance(model, ViT):
+        raise ValueError(
+            f"model must be vit_tutorial's ViT, got {type(model).__name__}; vit_tutorial.pretrained converts others"
+        )
 
 
 def check_chosen(kind: str, numbers: Tensor, images: int, num: int) -> None:

@@ -1,4 +1,4 @@
-"""What a function costs: seconds and peak memory, measured alike on CPU and GPU."""
+"""What it costs: seconds and peak memory, measured alike on CPU and GPU; operations of a training step, counted."""
 
 import os
 import sys
@@ -10,6 +10,8 @@ from time import perf_counter
 import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
+
+from vit_tutorial.config import ViTConfig
 
 
 def seconds(fn: Callable[[], object], min_run_time: float = 0.2, min_calls: int = 3) -> float:
@@ -30,11 +32,24 @@ def seconds(fn: Callable[[], object], min_run_time: float = 0.2, min_calls: int 
     return median(times)
 
 
+def training_flops(config: ViTConfig) -> int:
+    """Floating-point operations of the matrix products for one image in one training step, forward and backward.
+
+    A multiply-add counts as two. Chapter 7 derives it, and compares it with PyTorch's own count.
+    """
+    n, d = config.num_tokens, config.embed_dim
+    hidden = int(d * config.mlp_ratio)
+    pixels = config.in_chans * config.patch_size[0] * config.patch_size[1]
+    block = n * d * 3 * d + 2 * n * n * d + n * d * d + 2 * n * d * hidden
+    multiply_adds = config.num_patches * pixels * d + config.depth * block + d * config.num_classes
+    return 2 * 3 * multiply_adds
+
+
 def peak_memory(fn: Callable[[], object]) -> int:
     """Most bytes of tensors that ``fn`` held at once, beyond what was there before the call.
 
-    ``fn`` runs twice, and the second call counts: the first may leave something behind that stays (a workspace on the
-    GPU, a gradient).
+    ``fn`` runs at least twice, and the last call counts: the first may leave something behind that stays (a workspace
+    on the GPU, a gradient).
 
     On a GPU the allocator keeps count. On CPU the profiler reports each tensor that is made or freed, and this adds
     them up.

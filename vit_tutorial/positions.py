@@ -6,7 +6,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from vit_tutorial.config import check_divisible, to_pair
+from vit_tutorial.config import check_divisible, check_int, to_pair
 
 
 def sincos_1d(num_positions: int, dim: int) -> Float[Tensor, "n d"]:
@@ -27,8 +27,7 @@ def sincos_1d(num_positions: int, dim: int) -> Float[Tensor, "n d"]:
     Source: Vaswani et al. 2017, section 3.5.
     """
     for name, size in (("num_positions", num_positions), ("dim", dim)):
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1, got {size}")
+        check_int(name, size, 1)
     # In float64 until the end: sin(p·f) in float32 is off by up to 1e-5 for positions in the hundreds.
     position = torch.arange(num_positions, dtype=torch.float64)
     frequency = 10000.0 ** -(torch.arange(0, dim, 2, dtype=torch.float64) / dim)

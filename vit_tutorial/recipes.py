@@ -60,8 +60,8 @@ class Recipe(TrainConfig):
     def __post_init__(self):
         super().__post_init__()
         check_option("init", self.init, INITS)
-        if not 0 < self.share <= 1:
-            raise ValueError(f"share must be above 0 and at most 1, got {self.share}")
+        if not isinstance(self.share, int | float) or not 0 < self.share <= 1:
+            raise ValueError(f"share must be above 0 and at most 1, got {self.share!r}")
 
 
 def make_model(recipe: Recipe) -> ViT:

@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import subprocess
+import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import asdict, fields
@@ -136,13 +137,11 @@ def find_run(run: str | Path, *, own_first: bool = False) -> Path:
     Raises:
         ValueError: when there is no such run.
     """
-    if isinstance(run, Path):
-        return run
-    for place in (OWN_RUNS, FOLDER) if own_first else (FOLDER, OWN_RUNS):
-        folder = place / run
+    places = (OWN_RUNS, FOLDER) if own_first else (FOLDER, OWN_RUNS)
+    for folder in [run] if isinstance(run, Path) else [place / run for place in places]:
         if (folder / "metrics.json").exists():
             return folder
-    raise ValueError(f"there is no finished run {run!r}; recorded are: {', '.join(recorded_runs()) or 'none'}")
+    raise ValueError(f"there is no finished run {str(run)!r}; recorded are: {', '.join(recorded_runs()) or 'none'}")
 
 
 def load_metrics(run: str | Path) -> dict:
@@ -178,7 +177,8 @@ def load_recorded(run: str | Path) -> tuple[ViT, Recipe]:
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged: {error}; train the run again") from error
     except RuntimeError as error:
-        raise ValueError(f"{path} does not fit the recipe in metrics.json beside it: {error}") from error
+        reason = textwrap.shorten(str(error).splitlines()[-1], 200, placeholder="…")
+        raise ValueError(f"{path} does not fit the recipe in metrics.json beside it: {reason}") from error
     return model.eval(), recipe
 
 

@@ -2,11 +2,14 @@
 
 import hashlib
 import json
+import math
 import shutil
 from collections.abc import Collection
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
+from jaxtyping import Float
+from torch import Tensor
 from tqdm import tqdm
 
 from vit_tutorial.config import check_int, check_option
@@ -27,6 +30,8 @@ def run_sweep(
 ) -> list[dict]:
     """Run what is missing of a sweep, and add a row for each run to ``folder/name.jsonl``.
 
+    What was recorded with the package is there already; for runs of your own beside it, ask for other seeds.
+
     An interrupted sweep goes on where it stopped, within a run too. Several processes may share the work when each
     has seeds or recipes of its own. A row whose recipe is no longer the sweep's does not count, nor does a last row
     that was not written to its end: that run is made anew. A run that breaks, since its loss is not finite, is a result
@@ -37,7 +42,7 @@ def run_sweep(
         seeds: which random seeds, for each of these recipes; all of the sweep's when empty.
 
     Returns:
-        all rows there are then.
+        all rows there are in ``folder`` then.
 
     Raises:
         ValueError: when the sweep has no such recipe, or a seed is negative.
@@ -48,7 +53,8 @@ def run_sweep(
         check_int("seed", seed, 0)
     runs = [(variant, seed) for seed in seeds for variant in sweep.recipes] if seeds else sweep.runs()
     wanted = [(variant, seed) for variant, seed in runs if not only or variant in only]
-    there = {(row["variant"], row["seed"]) for row in read_rows(folder / f"{name}.jsonl", sweep)}
+    places = {FOLDER / "sweeps", folder}
+    there = {(row["variant"], row["seed"]) for place in places for row in read_rows(place / f"{name}.jsonl", sweep)}
     missing = [run for run in wanted if run not in there]
     with tqdm(total=len(wanted), initial=len(wanted) - len(missing), unit=" runs", disable=not progress) as bar:
         for variant, seed in missing:
@@ -71,7 +77,7 @@ def run_sweep(
 
 
 def _row(variant: str, metrics: dict) -> dict:
-    """What is kept of a run: a line of a few hundred letters."""
+    """What is kept of a run: one line."""
     history, last = metrics["history"], metrics["history"][-1]
     return {
         "variant": variant,
@@ -81,7 +87,7 @@ def _row(variant: str, metrics: dict) -> dict:
         "train_losses": [round(entry["train_loss"], 4) for entry in history],
         # At the pace of its fastest pass: the machine may have had other work too.
         "seconds": round(len(history) * min(entry["seconds"] for entry in history), 1),
-        "recipe": _unlike_default(metrics["recipe"], Recipe(dataset="")),
+        "recipe": metrics["recipe"],
         **{key: metrics[key] for key in ("parameters", "data", "device", "commit", "date")},
         "torch": metrics["versions"]["torch"],
     }
@@ -93,22 +99,10 @@ def _broken_row(variant: str, recipe: Recipe, reason: str, where: dict) -> dict:
         "variant": variant,
         "seed": recipe.seed,
         "broke": reason,
-        "recipe": _unlike_default(asdict(recipe), Recipe(dataset="")),
+        "recipe": asdict(recipe),
         **{key: where[key] for key in ("device", "commit", "date")},
         "torch": where["versions"]["torch"],
     }
-
-
-def _unlike_default(values: dict, default: object) -> dict:
-    """The fields of a recipe that differ from the default, those of its parts within them."""
-    kept = {}
-    for name in (entry.name for entry in fields(default)):
-        value, usual = values[name], getattr(default, name)
-        if isinstance(value, dict):
-            kept[name] = _unlike_default(value, usual)
-        elif value != usual:
-            kept[name] = value
-    return kept
 
 
 def read_rows(path: Path, sweep: Sweep) -> list[dict]:
@@ -133,6 +127,25 @@ def _is_current(row: dict, sweep: Sweep) -> bool:
 def _whole_lines(content: bytes) -> bytes:
     """Without a last line that was not written to its end, since the process was killed or the disk full."""
     return content[: content.rfind(b"\n") + 1]
+
+
+def effect_interval(base: Float[Tensor, " n"], changed: Float[Tensor, " m"]) -> tuple[float, float, float]:
+    """The difference of two means, ``changed`` less ``base``, and the two ends of its 95 % interval.
+
+    Args:
+        base: a result for each run, at least two.
+        changed: those of the runs with one thing changed, at least two.
+
+    Source: Welch 1947, "The generalization of 'Student's' problem when several different population variances are
+    involved"; chapter 10.
+    """
+    from scipy import stats  # takes a second, for which nobody else need wait
+
+    difference = (changed.mean() - base.mean()).item()
+    a, b = base.var().item() / len(base), changed.var().item() / len(changed)
+    freedom = (a + b) ** 2 / (a**2 / (len(base) - 1) + b**2 / (len(changed) - 1))
+    half = float(stats.t.ppf(0.975, freedom)) * math.sqrt(a + b)
+    return difference, difference - half, difference + half
 
 
 def _append(path: Path, row: dict) -> None:

@@ -1,6 +1,6 @@
 """Which recipes are compared: one change at a time, from one base for each data set (chapters 7, 10 and 11)."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -137,10 +137,6 @@ def _make_patient(name: str, recipe: Recipe) -> nn.Module:
     return make_patient(name, recipe.model)
 
 
-def _learning_rates(base: Recipe, rates: Collection[float]) -> dict[str, Recipe]:
-    return {f"lr-{lr:g}": replace(base, lr=lr) for lr in rates}
-
-
 # What makes the images harder only pays in longer runs.
 CIFAR10_SHORT = replace(RECIPES["cifar10-tiny"], epochs=5, augment=Augment(flip=True, crop=2))
 
@@ -180,5 +176,7 @@ SWEEPS = {
     ),
     "clinic": _clinic(replace(CIFAR10_SHORT, epochs=2)),
     # Beside the base of cifar10, whose rate stands between them.
-    "cifar10-lr": Sweep(_learning_rates(CIFAR10_SHORT, (1e-3, 3e-3, 2e-2, 4e-2, 8e-2)), seeds=1),
+    "cifar10-lr": Sweep(
+        {f"lr-{lr:g}": replace(CIFAR10_SHORT, lr=lr) for lr in (1e-3, 3e-3, 2e-2, 4e-2, 8e-2)}, seeds=1
+    ),
 }

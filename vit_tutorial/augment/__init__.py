@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from vit_tutorial.augment.geometry import (
+    Images,
     affine,
     between,
     random_affine,
@@ -20,11 +21,8 @@ from vit_tutorial.augment.geometry import (
     random_flip,
     random_resized_crop,
 )
-from vit_tutorial.augment.mixing import cutmix, mixup
+from vit_tutorial.augment.mixing import Targets, cutmix, mixup
 from vit_tutorial.config import check_int, check_number
-
-Images = Float[Tensor, "b c H W"]
-Targets = Float[Tensor, "b k"]
 
 
 def random_colour(images: Images, strength: float, generator: Generator | None = None) -> Images:
@@ -55,7 +53,7 @@ def autocontrast(images: Images, share: Float[Tensor, "b 1 1 1"]) -> Images:
     return torch.where(high - low > 1e-3, torch.lerp(images, stretched, share), images)
 
 
-def rand_augment(images: Images, magnitude: float, num_ops: int = 2, generator: Generator | None = None) -> Images:
+def rand_augment(images: Images, magnitude: float, generator: Generator | None = None, *, num_ops: int = 2) -> Images:
     """In the manner of RandAugment: for each image ``num_ops`` operations, drawn anew out of eight, at ``magnitude``.
 
     The operations: nothing, turn, slant, shift, brightness-contrast-saturation, posterise, solarise, autocontrast. How
@@ -133,8 +131,9 @@ class Augment:
         highest = {"degrees": 180, "scale": 0.99}
         highest |= dict.fromkeys(("resized_crop", "shift", "shear", "rand_magnitude", "erase"), 1)
         for name, limit in highest.items():
-            if not 0 <= getattr(self, name) <= limit:
-                raise ValueError(f"{name} must be at least 0 and at most {limit}, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not 0 <= value <= limit:
+                raise ValueError(f"{name} must be at least 0 and at most {limit}, got {value!r}")
 
     def __call__(self, images: Images, targets: Targets, generator: Generator | None = None) -> tuple[Images, Targets]:
         if self.flip:

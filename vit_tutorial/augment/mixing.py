@@ -1,7 +1,6 @@
 """Mixup and CutMix: each image takes over a part of another one, and of its target (chapter 6).
 
-All functions take and give images as ``(b, c, H, W)`` floating point in 0..1, and draw from ``generator``, which lies
-on the images' device. None reads a value back from the device, so a GPU never waits for the host.
+Images and ``generator`` are as in ``geometry``.
 """
 
 import math
@@ -10,9 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from vit_tutorial.augment.geometry import random_boxes
+from vit_tutorial.augment.geometry import Images, random_boxes
 
-Images = Float[Tensor, "b c H W"]
 Targets = Float[Tensor, "b k"]
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from vit_tutorial.checks.engine import call, checks, close, compare, expect, expect_shape, rule_out
 from vit_tutorial.config import ViTConfig
+from vit_tutorial.measure import training_flops
 
 
 def update_average(
@@ -325,16 +326,6 @@ def check_expected_calibration_error(fn):
 def _gap_over(confidence: Tensor, right: Tensor, low: float, high: float) -> Tensor:
     place = ((confidence - low) / (high - low) * 4).ceil().clamp(1, 4)
     return torch.stack([(confidence - right)[place == i].sum().abs() for i in range(1, 5)]).sum() / len(right)
-
-
-def training_flops(config: ViTConfig) -> int:
-    """Floating-point operations of the matrix products for one image in one training step."""
-    n, d = config.num_tokens, config.embed_dim
-    hidden = int(d * config.mlp_ratio)
-    pixels = config.in_chans * config.patch_size[0] * config.patch_size[1]
-    block = n * d * 3 * d + 2 * n * n * d + n * d * d + 2 * n * d * hidden
-    multiply_adds = config.num_patches * pixels * d + config.depth * block + d * config.num_classes
-    return 2 * 3 * multiply_adds
 
 
 @checks(training_flops)

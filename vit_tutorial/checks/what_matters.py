@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Real, Shaped
 from torch import Tensor
 
 from vit_tutorial.checks.engine import call, checks, compare, expect, expect_shape, rule_out
+from vit_tutorial.sweeps import effect_interval
 
 # scipy.stats and scipy.optimize take a second to import, which the other chapters need not wait for: so they are
 # imported where they are used.
@@ -18,17 +19,6 @@ def _numbers(result, count: int, names: str) -> Tensor:
     single = all(isinstance(part, int | float) or getattr(part, "shape", None) in ((), (1,)) for part in parts)
     expect(len(parts) == count and single, f"expected {count} numbers, {names}; got {result!r}")
     return torch.tensor([float(part) for part in parts], dtype=torch.float64)
-
-
-def effect_interval(base: Float[Tensor, " n"], changed: Float[Tensor, " m"]) -> tuple[float, float, float]:
-    """The mean difference ``changed - base``, and the two ends of its 95 % interval (Welch 1947)."""
-    from scipy import stats
-
-    difference = (changed.mean() - base.mean()).item()
-    a, b = base.var().item() / len(base), changed.var().item() / len(changed)
-    freedom = (a + b) ** 2 / (a**2 / (len(base) - 1) + b**2 / (len(changed) - 1))
-    half = float(stats.t.ppf(0.975, freedom)) * math.sqrt(a + b)
-    return difference, difference - half, difference + half
 
 
 @checks(effect_interval)

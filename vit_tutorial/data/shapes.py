@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64, UInt8
 from torch import Tensor
 
+from vit_tutorial.config import check_int
+
 SIZE = 32  # pixels
 BLOTS = 4  # specks and strokes in the background, all smaller than any shape
 DULL = 0.1  # how far the colours of the background may lie from grey, as a share of what is possible
@@ -44,8 +46,7 @@ def draw_shapes(
     Raises:
         ValueError: when ``num`` is less than 1.
     """
-    if num < 1:
-        raise ValueError(f"num must be at least 1, got {num}")
+    check_int("num", num, 1)
     generator = torch.Generator().manual_seed(seed)
     chunks = [_draw(min(CHUNK, num - start), generator) for start in range(0, num, CHUNK)]
     images, labels, masks = (torch.cat(parts) for parts in zip(*chunks, strict=True))

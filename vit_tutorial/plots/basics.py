@@ -51,7 +51,7 @@ def show_images(
         raise ValueError(f"images must be (b, c, H, W) with b at least 1 and c 1 or 3, got {tuple(images.shape)}")
     if titles and len(titles) != len(images):
         raise ValueError(f"there are {len(images)} images and {len(titles)} titles; one each is wanted")
-    columns = min(columns, len(images))
+    images, columns = images.detach(), min(columns, len(images))
     rows = -(-len(images) // columns)
     fig, axes = plt.subplots(rows, columns, figsize=(columns * size, rows * (size + 0.3 * bool(titles))), squeeze=False)
     for ax in axes.flat:
@@ -86,29 +86,21 @@ def heatmap(
     xlabel: str = "",
     ylabel: str = "",
     label: str = "",
-    annotate: str = "",
     limits: tuple[float, float] | None = None,
 ) -> Axes:
     """A matrix as colours, with a scale that is labelled ``label``.
 
     Args:
         values: ``(rows, cols)``.
-        annotate: a format such as ``".2f"`` writes the number into each cell.
         limits: values of the scale's two ends; the data's own otherwise.
     """
-    ax = ax or plt.figure().gca()
+    values, ax = values.detach(), ax or plt.figure().gca()
     low, high = limits or (float(values.min()), float(values.max()))
     picture = ax.imshow(
         values.cpu().numpy(), cmap="viridis", vmin=low, vmax=high, aspect="auto", interpolation="nearest"
     )
     ax.set(xlabel=xlabel, ylabel=ylabel)
     ax.figure.colorbar(picture, ax=ax, label=label)
-    if annotate:
-        for i, row in enumerate(values.tolist()):
-            for j, value in enumerate(row):
-                red, green, blue, _ = picture.cmap(picture.norm(value))
-                dark = 0.3 * red + 0.6 * green + 0.1 * blue < 0.5
-                ax.text(j, i, format(value, annotate), ha="center", va="center", color="white" if dark else "black")
     return ax
 
 

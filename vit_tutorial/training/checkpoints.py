@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,8 @@ def load_checkpoint(
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
     except (RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise ValueError(f"{path} is of another model: {reason}… Delete it, or give this run another name") from error
+        reason = textwrap.shorten(str(error).splitlines()[-1], 200, placeholder="…")
+        raise ValueError(f"{path} is of another model: {reason}. Delete it, or give this run another name") from error
     if average:
         for name, value in state["average"].items():
             average.state[name].copy_(value)

@@ -91,6 +91,9 @@ class MuonWithAdamW:
         groups: the model's parameters as :func:`parameter_groups` gives them, matrices first.
         lr: of both.
         betas: of AdamW.
+
+    Raises:
+        ValueError: when the model has no matrices in ``blocks``.
     """
 
     def __init__(self, model: nn.Module, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float]):
@@ -98,6 +101,11 @@ class MuonWithAdamW:
         inside = {id(parameter) for name, parameter in model.named_parameters() if "blocks." in name}
         matrices = [parameter for parameter in decay["params"] if id(parameter) in inside]
         outside = [parameter for parameter in decay["params"] if id(parameter) not in inside]
+        if not matrices:
+            raise ValueError(
+                f"optimizer 'muon' is for the matrices in a model's blocks, and {type(model).__name__} has none there: "
+                "take 'adamw'"
+            )
         self.parts = (
             Muon(matrices, lr, decay["weight_decay"]),
             torch.optim.AdamW([{**decay, "params": outside}, rest], lr=lr, betas=betas, fused=True),
