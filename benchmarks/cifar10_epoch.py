@@ -9,8 +9,8 @@ computed three times, fp32, ``loss.item()`` at each step. Ours keeps the bytes o
 changes whole batches there, in bf16 on a GPU, and reads its sums once. Passes alternate, so that a busy machine slows
 both. ``--images`` takes a part of the images, and as large a part of the validation's, for a CPU.
 
-On a GPU, the last lines give the share of the card's own rate for a large bf16 product of matrices. What is loaded
-once in a run (files to bytes) is not part of a pass, on either side.
+On a GPU, the last lines give the share of the card's own rate for a large product of matrices in the precision of the
+training. What is loaded once in a run (files to bytes) is not part of a pass, on either side.
 """
 
 import argparse
