@@ -1,13 +1,14 @@
 """Seconds for one pass over CIFAR-10 with 2.7 million parameters, data to metrics: ours beside published pipelines.
 
     python benchmarks/cifar10_epoch.py [--repeats 3] [--images 45000] [--device cuda] [--compile]
+        [--precision bf16]
 
 Both train the same model (192 wide, 6 blocks, patches of 4×4) in batches of 128 and end with loss and accuracy over
 training and validation images. The tutorial is rebuilt as it was published: each image through PIL transforms in a
 ``DataLoader`` without workers, ``nn.MultiheadAttention`` as it comes, which returns the weights too, the norm before it
-computed three times, fp32, ``loss.item()`` at each step. Ours keeps the bytes on the device,
-changes whole batches there, in bf16 on a GPU, and reads its sums once. Passes alternate, so that a busy machine slows
-both. ``--images`` takes a part of the images, and as large a part of the validation's, for a CPU.
+computed three times, fp32, ``loss.item()`` at each step. Ours keeps the bytes on the device, changes whole batches
+there, in bf16 on a GPU and where ``--precision`` says so, and reads its sums once. Passes alternate, so that a busy
+machine slows both. ``--images`` takes a part of the images, and as large a part of the validation's, for a CPU.
 
 On a GPU, the last lines give the share of the card's own rate for a large product of matrices in the precision of the
 training. What is loaded once in a run (files to bytes) is not part of a pass, on either side.
@@ -134,14 +135,16 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=45_000)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--compile", action="store_true", help="run our model through torch.compile")
+    parser.add_argument("--precision", default="auto", help="of our forward pass: auto, fp32 or bf16")
     options = parser.parse_args()
+    how = {"epochs": 100, "compile": options.compile, "precision": options.precision}
     whole, val = load_split(OURS, "train"), load_split(OURS, "val")
     train = whole[: options.images]
     val = val[: max(1, len(val) * len(train) // len(whole))]
     # Long enough that the schedule goes on: a pass costs the same at every learning rate.
-    ours = OurPass(replace(OURS, epochs=100, compile=options.compile), train, val, options.device)
+    ours = OurPass(replace(OURS, **how), train, val, options.device)
     # The same with the tutorials' recipe: what the pipeline alone brings, with the work for each image unchanged.
-    same = OurPass(replace(PUBLISHED, epochs=100, compile=options.compile), train, val, options.device)
+    same = OurPass(replace(PUBLISHED, **how), train, val, options.device)
     published_pass(train[:256], val[:128], options.device), ours(), same()  # the first is slower, and does not count
     times: dict[str, list[float]] = {"published": [], "ours": [], "same recipe": []}
     for _ in range(options.repeats):
@@ -150,13 +153,13 @@ def main() -> None:
         times["same recipe"].append(same())
         print(", ".join(f"{name} {values[-1]:.2f} s" for name, values in times.items()), flush=True)
     published, our_recipe, same_recipe = (statistics.median(values) for values in times.values())
-    machine = provenance(options.device)["device"]
+    machine = f"{provenance(options.device)['device']}, precision {options.precision}"
     print(f"{len(train):,} + {len(val):,} images of {train.variant}, {machine}, medians of {options.repeats}:")
     print(f"published pipeline                 {published:.2f} s")
     print(f"ours with the tutorial's recipe    {same_recipe:.2f} s, ratio {published / same_recipe:.2f}×")
     print(f"ours with our recipe               {our_recipe:.2f} s, ratio {published / our_recipe:.2f}×")
     if options.device.startswith("cuda"):
-        dtype = torch.bfloat16 if in_bf16(options.device) else torch.float32
+        dtype = torch.bfloat16 if in_bf16(options.device, options.precision) else torch.float32
         square = torch.randn(8192, 8192, device=options.device, dtype=dtype)
         peak = 2 * 8192**3 / seconds(lambda: square @ square)
         # The validation images are only looked at: a third of the work of a training image.

@@ -78,6 +78,22 @@ def test_attention_is_pytorchs(m):
     torch.testing.assert_close(fused_attention(q, k, v), truth)
 
 
+def test_bf16_stays_bf16_and_is_rounded_once():
+    """Also where autocast would hand the kernel bf16 again."""
+    halves = [part.bfloat16().requires_grad_() for part in random_qkv(m=7)]
+    singles = [part.detach().float().requires_grad_() for part in halves]
+    truth = F.scaled_dot_product_attention(*singles)
+    for inside in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=inside):
+            result = fused_attention(*halves)
+        assert result.dtype == torch.bfloat16
+        assert torch.equal(result, truth.bfloat16())
+    grads = torch.autograd.grad(result.float().square().sum(), halves)
+    truths = torch.autograd.grad(truth.square().sum(), singles)
+    for grad, true in zip(grads, truths, strict=True):
+        torch.testing.assert_close(grad.float(), true, rtol=0.02, atol=0.02)
+
+
 def test_weights_are_what_the_kernel_gives_for_the_identity():
     q, k, _ = random_qkv(m=7)
     torch.testing.assert_close(attention_weights(q, k), fused_attention(q, k, torch.eye(7).expand(B, H, 7, 7)))

@@ -282,6 +282,21 @@ def test_bf16_is_for_gpus_that_have_units_for_it(monkeypatch):
     for has_units in (True, False):
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, it=has_units: it)
         assert training.in_bf16("cuda") == has_units and not training.in_bf16(torch.device("cpu"))
+        assert training.in_bf16("cpu", "bf16") and not training.in_bf16("cuda", "fp32")
+
+
+def test_precision_is_that_of_the_forward_pass(digits):
+    train = digits[0][:64]
+    losses = {}
+    for precision in ("auto", "fp32", "bf16"):
+        model, config = small_model(), replace(CONFIG, epochs=1, precision=precision)
+        seen = []
+        model.blocks[0].mlp.fc1.register_forward_hook(lambda _, inputs, output, seen=seen: seen.append(output.dtype))
+        losses[precision] = train_epoch(model, make_optimizer(model, config), train, 0, config)[0]
+        assert set(seen) == {torch.bfloat16 if precision == "bf16" else torch.float32}
+        assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
+    assert losses["auto"] == losses["fp32"] != losses["bf16"]
+    assert losses["bf16"] == pytest.approx(losses["fp32"], abs=0.03)
 
 
 # Passes

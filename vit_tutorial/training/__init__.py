@@ -45,6 +45,7 @@ class TrainConfig:
         mean: what is taken off a pixel, which lies in 0..1, first;
         std: and what it is divided by then.
         augment: random changes to the training images; see ``vit_tutorial.augment``.
+        precision: of the forward pass in training: ``"fp32"``, ``"bf16"``, or ``"auto"``; see :func:`in_bf16`.
         compile: run the model through ``torch.compile``.
         seed: of the weights, the order and the augmentation.
 
@@ -68,11 +69,16 @@ class TrainConfig:
     mean: float = 0.5
     std: float = 0.5
     augment: Augment = field(default_factory=Augment)
+    precision: str = "auto"
     compile: bool = False
     seed: int = 0
 
     def __post_init__(self):
-        for name, allowed in (("schedule", ("cosine", "constant")), ("optimizer", ("adamw", "adam", "muon"))):
+        for name, allowed in (
+            ("schedule", ("cosine", "constant")),
+            ("optimizer", ("adamw", "adam", "muon")),
+            ("precision", ("auto", "fp32", "bf16")),
+        ):
             check_option(name, getattr(self, name), allowed)
         for name, low in (("epochs", 1), ("batch_size", 1), ("seed", 0)):
             check_int(name, getattr(self, name), low)
@@ -160,7 +166,7 @@ def train_epoch(
     sizes, steps = [len(batch) for batch in batches], len(batches)
     # The sums stay on the device until the end: reading them at each step would make a GPU wait.
     losses, correct = torch.zeros(steps, device=device), torch.zeros((), device=device)
-    autocast = torch.autocast(device.type, torch.bfloat16, enabled=in_bf16(device))
+    autocast = torch.autocast(device.type, torch.bfloat16, enabled=in_bf16(device, config.precision))
     model.train()
     for i, (images, labels) in enumerate(train.batches([batch[rank::world] for batch in batches], device)):
         step = epoch * steps + i
@@ -190,8 +196,14 @@ def train_epoch(
     return losses.sum().item() / sum(sizes), correct.item() / sum(sizes)
 
 
-def in_bf16(device: torch.device | str) -> bool:
-    """Whether models train in bf16 on a device: on GPUs with units for it. A T4, for one, would only imitate them."""
+def in_bf16(device: torch.device | str, precision: str = "auto") -> bool:
+    """Whether the forward pass is in bf16 on a device.
+
+    With ``"auto"`` it is on GPUs that have units for it; a T4, for one, would only imitate them. On a CPU it has to be
+    asked for: not all have such units, and a run should give the same on two that differ in nothing else.
+    """
+    if precision != "auto":
+        return precision == "bf16"
     return torch.device(device).type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
