@@ -44,6 +44,8 @@ SHARES = (30, 10, 3, 1)  # of the training images, per cent
 def one_change(base: Recipe, **sizes: dict) -> dict[str, Recipe]:
     """The base, and for each choice that a recipe makes another one in its place.
 
+    ``post-norm`` is the base's recipe; its model is another one, for which the sweep needs a maker.
+
     Args:
         sizes: fields of the model by the change's name, for what depends on the base's sizes.
     """
