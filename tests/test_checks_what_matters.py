@@ -103,6 +103,13 @@ def test_effect_interval_by_hand():
     assert effect_interval(base, changed) == pytest.approx((4, 4 - half, 4 + half), abs=1e-4)
 
 
+def test_no_interval_without_scatter():
+    with pytest.raises(ValueError, match="at least 2 runs, got 3 and 1"):
+        effect_interval(torch.randn(3), torch.randn(1))
+    with pytest.raises(ValueError, match=r"do not scatter .*: \[1.0, 1.0\] and \[2.0, 2.0, 2.0\]"):
+        effect_interval(torch.ones(2), 2 * torch.ones(3))
+
+
 def test_effect_interval_holds_the_truth_in_95_of_100_cases():
     generator = torch.Generator().manual_seed(0)
     draws = torch.randn(1000, 6, generator=generator, dtype=torch.float64)

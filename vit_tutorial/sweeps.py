@@ -136,13 +136,20 @@ def effect_interval(base: Float[Tensor, " n"], changed: Float[Tensor, " m"]) -> 
         base: a result for each run, at least two.
         changed: those of the runs with one thing changed, at least two.
 
+    Raises:
+        ValueError: when a side has fewer than two runs, or all runs of both sides are alike, so that nothing scatters.
+
     Source: Welch 1947, "The generalization of 'Student's' problem when several different population variances are
     involved"; chapter 10.
     """
     from scipy import stats  # takes a second, for which nobody else need wait
 
+    if min(len(base), len(changed)) < 2:
+        raise ValueError(f"each side needs at least 2 runs, got {len(base)} and {len(changed)}")
     difference = (changed.mean() - base.mean()).item()
     a, b = base.var().item() / len(base), changed.var().item() / len(changed)
+    if a + b == 0:
+        raise ValueError(f"runs that do not scatter give no interval: {base.tolist()} and {changed.tolist()}")
     freedom = (a + b) ** 2 / (a**2 / (len(base) - 1) + b**2 / (len(changed) - 1))
     half = float(stats.t.ppf(0.975, freedom)) * math.sqrt(a + b)
     return difference, difference - half, difference + half
