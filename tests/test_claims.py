@@ -78,6 +78,17 @@ def test_what_chapter_7_says_of_the_first_tutorial_is_what_was_recorded():
     assert ours > theirs + 2  # "some points"
 
 
+def test_what_chapter_7_says_of_the_second_tutorial_is_what_was_recorded():
+    ours, theirs = (
+        [entry["val_accuracy"] for entry in load_metrics(f"cifar10-small{end}-5-passes")["history"]]
+        for end in ("", "-seed")
+    )
+    assert len(ours) == len(theirs) == 5
+    assert all(one > other for one, other in zip(ours, theirs, strict=True))  # "after every one of them"
+    assert 0.02 < ours[-1] - theirs[-1] < 0.1  # "some points"
+    assert ours[-1] == max(ours) and theirs[-1] == max(theirs)  # "still climb"
+
+
 def test_what_chapter_7_says_of_the_learning_rates_is_what_was_recorded():
     base = SWEEPS["cifar10"].recipes["base"].lr
     losses = {base: min(recorded("cifar10", "val_loss")["base"])}

@@ -233,7 +233,7 @@ CIFAR10_TINY = replace(
 # vit-tutorial train cifar10-small-seed
 # A published tutorial with 2.7 million parameters, as far as it says how: AdamW, cosine, mirrored and turned images, 30
 # passes. It says neither learning rate nor batch size nor angle; those here are PyTorch's default, 128 and 15. Wants a
-# GPU; not recorded yet.
+# GPU; with 5 passes, about an hour of one CPU core, 55.5 % (test, JPEG copy).
 CIFAR10_SMALL_SEED = Recipe(
     dataset="cifar10",
     model=PRESETS["cifar10_small"],
@@ -247,7 +247,9 @@ CIFAR10_SMALL_SEED = Recipe(
 )
 
 # vit-tutorial train cifar10-small
-# The same model and the same 30 passes. Wants a GPU; not recorded yet, and its learning rate is a guess.
+# The same model and the same 30 passes. Wants a GPU; with 5 passes, about an hour of one CPU core, 59.9 % (test, JPEG
+# copy). Its learning rate is the better of two in a single pass over 15,000 images (validation: 0.004 38.1 %, 0.01
+# 35.5 %). On a CPU with units for it, --precision bf16 takes little more than half of the time.
 CIFAR10_SMALL = replace(
     CIFAR10_SMALL_SEED,
     lr=4e-3,
