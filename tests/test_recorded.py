@@ -95,7 +95,7 @@ def test_weights_of_another_model(in_folder, tmp_path):
     metrics = json.loads((folder / "metrics.json").read_text())
     metrics["recipe"]["model"]["embed_dim"] *= 2
     (folder / "metrics.json").write_text(json.dumps(metrics))
-    text = r"model.safetensors does not fit the recipe in metrics.json beside it: size mismatch for .*\[12\].*\[24\]"
+    text = r"model.safetensors does not fit the recipe in metrics.json beside it: size mismatch for .*12\]\).*24\]"
     with pytest.raises(ValueError, match=text) as caught:
         load_recorded(folder)
     assert "\n" not in str(caught.value)
