@@ -184,6 +184,22 @@ def test_what_chapter_10_says_of_the_shapes_is_what_was_recorded():
     assert lost[0] < lost[1] < -20
 
 
+def test_what_chapters_7_and_10_say_of_the_ablation_on_cifar10_is_what_was_recorded():
+    for key in ("val_accuracy", "test_accuracy"):
+        found = {name: [100 * share for share in shares] for name, shares in recorded("cifar10", key).items()}
+        mean = {name: sum(values) / len(values) for name, values in found.items()}
+        assert all(len(values) == 2 for values in found.values()) and len(found) == 15  # "two seeds each"
+        worst = sorted(mean, key=mean.get)
+        assert worst[0] == "adamw" and set(worst[1:3]) == {"adamw-quarter-lr", "cutmix"}
+        assert mean["cutmix"] < mean["mixup"] < mean["rand-augment"] < mean["base"] - 1
+        behind, ahead = ("adamw", "adamw-quarter-lr", "cutmix", "mixup"), ("no-final-norm", "torch-init")
+        assert all(max(found[name]) < min(found["base"]) for name in behind)
+        assert all(min(found[name]) > max(found["base"]) for name in ahead)
+        others = set(found) - {"base", "rand-augment", *behind, *ahead}
+        assert len(others) == 7 and all(abs(mean[name] - mean["base"]) < 2 for name in others)
+        assert all(abs(mean[name] - mean["base"]) < 1.1 for name in ("constant-lr", "no-warmup"))
+
+
 def test_what_chapter_10_says_of_the_end_of_mnist_s_front_is_what_was_recorded():
     costs, accuracies = [], []
     for name in ("mnist-patch14", "mnist", "mnist-patch4"):
