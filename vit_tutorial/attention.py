@@ -57,14 +57,14 @@ def fused_attention(
 ) -> Float[Tensor, "... n vd"]:
     """The same function as :func:`attention` in one kernel, which never holds the (n, m) matrix in memory.
 
+    In bf16 on a CPU it is :func:`attention` itself: PyTorch's kernel is several times slower there (chapter 10).
+
     Args, shapes and errors are those of :func:`attention`.
     """
+    if q.dtype == torch.bfloat16 and q.device.type == "cpu":
+        return attention(q, k, v)
     _check_head_dim(q, k)
     _check_number(k, v)  # the kernel does not look, and reads beyond a v that is too short
-    if q.dtype == torch.bfloat16 and q.device.type == "cpu":
-        # PyTorch's kernel for CPUs is several times slower backward in bf16 than in fp32 (chapter 10 measures it).
-        with torch.autocast("cpu", enabled=False):
-            return F.scaled_dot_product_attention(q.float(), k.float(), v.float()).to(q.dtype)
     return F.scaled_dot_product_attention(q, k, v)
 
 

@@ -45,7 +45,8 @@ class TrainConfig:
         mean: what is taken off a pixel, which lies in 0..1, first;
         std: and what it is divided by then.
         augment: random changes to the training images; see ``vit_tutorial.augment``.
-        precision: of the forward pass in training: ``"fp32"``, ``"bf16"``, or ``"auto"``; see :func:`in_bf16`.
+        precision: of the forward pass in training, and of Muon's products: ``"fp32"``, ``"bf16"``, or ``"auto"``; see
+            :func:`in_bf16`.
         compile: run the model through ``torch.compile``.
         seed: of the weights, the order and the augmentation.
 
@@ -141,7 +142,7 @@ def train_epoch(
     """One pass over the training images, each seen once.
 
     All randomness of a pass follows from the seed and the pass's number, so a run can go on at any pass. The forward
-    pass is in bf16 where :func:`in_bf16` says so; weights, loss and evaluation are fp32 everywhere.
+    pass and Muon's products are in bf16 where :func:`in_bf16` says so; weights, loss and evaluation are fp32 everywhere.
 
     Args:
         model: trained in place, on the device it lies on.
@@ -182,7 +183,8 @@ def train_epoch(
         loss.backward()
         if config.clip_grad:
             nn.utils.clip_grad_norm_(model.parameters(), config.clip_grad)
-        optimizer.step()
+        with autocast:
+            optimizer.step()
         if average:
             average.update(step)
         losses[i] = loss.detach() * (sizes[i] / world)
@@ -197,7 +199,7 @@ def train_epoch(
 
 
 def in_bf16(device: torch.device | str, precision: str = "auto") -> bool:
-    """Whether the forward pass is in bf16 on a device.
+    """Whether the forward pass and Muon's products are in bf16 on a device.
 
     With ``"auto"`` it is on GPUs that have units for it; a T4, for one, would only imitate them. On a CPU it has to be
     asked for: not all have such units, and a run should give the same on two that differ in nothing else.
