@@ -285,15 +285,21 @@ def test_bf16_is_for_gpus_that_have_units_for_it(monkeypatch):
         assert training.in_bf16("cpu", "bf16") and not training.in_bf16("cuda", "fp32")
 
 
-def test_precision_is_that_of_the_forward_pass(digits):
+def test_precision_is_that_of_the_forward_pass_and_of_muon(digits, monkeypatch):
     train = digits[0][:64]
     losses = {}
+
+    def noting(matrix, *steps):
+        seen.append((matrix @ matrix.T).dtype)
+        return orthogonalize(matrix, *steps)
+
+    monkeypatch.setattr(training.optimizers, "orthogonalize", noting)
     for precision in ("auto", "fp32", "bf16"):
-        model, config = small_model(), replace(CONFIG, epochs=1, precision=precision)
+        model, config = small_model(), replace(CONFIG, epochs=1, optimizer="muon", precision=precision)
         seen = []
         model.blocks[0].mlp.fc1.register_forward_hook(lambda _, inputs, output, seen=seen: seen.append(output.dtype))
         losses[precision] = train_epoch(model, make_optimizer(model, config), train, 0, config)[0]
-        assert set(seen) == {torch.bfloat16 if precision == "bf16" else torch.float32}
+        assert len(seen) > 4 and set(seen) == {torch.bfloat16 if precision == "bf16" else torch.float32}
         assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
     assert losses["auto"] == losses["fp32"] != losses["bf16"]
     assert losses["bf16"] == pytest.approx(losses["fp32"], abs=0.03)

@@ -142,7 +142,8 @@ def train_epoch(
     """One pass over the training images, each seen once.
 
     All randomness of a pass follows from the seed and the pass's number, so a run can go on at any pass. The forward
-    pass and Muon's products are in bf16 where :func:`in_bf16` says so; weights, loss and evaluation are fp32 everywhere.
+    pass and Muon's products are in bf16 where :func:`in_bf16` says so; weights, loss and evaluation are fp32
+    everywhere.
 
     Args:
         model: trained in place, on the device it lies on.

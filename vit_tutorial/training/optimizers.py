@@ -25,7 +25,7 @@ class Muon(torch.optim.Optimizer):
     place to start from.
 
     PyTorch's own ``torch.optim.Muon`` takes the same steps, but computes them in bf16 on every device; many CPUs have
-    no units for that and take several times as long over it.
+    no units for that and take several times as long over it. This one does so only inside ``torch.autocast``.
 
     Args:
         matrices: the parameters, each with two dimensions.
