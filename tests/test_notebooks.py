@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+from itertools import takewhile
 
 import nbformat
 import pytest
@@ -16,9 +17,12 @@ SOLUTION = "<details><summary>Solution</summary>\n\n```python\n{code}\n```\n\n</
 
 def run_solution(notebook: nbformat.NotebookNode, name: str):
     """The function that the notebook's solution of exercise ``name`` defines, after its check accepted it."""
-    function, _, solution = paired(notebook)[name]
+    pairs = paired(notebook)
     namespace: dict = {}
     exec(imports(notebook), namespace)
+    for earlier in takewhile(lambda other: other != name, pairs):
+        namespace[pairs[earlier][0]] = _EXERCISES[earlier][1]
+    function, _, solution = pairs[name]
     exec(solution, namespace)
     assert exercise(name, namespace[function]) is namespace[function]
     return namespace[function]

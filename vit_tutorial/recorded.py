@@ -4,7 +4,6 @@ import json
 import os
 import platform
 import subprocess
-import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import asdict, fields
@@ -21,6 +20,7 @@ from vit_tutorial.config import ViTConfig
 from vit_tutorial.model import ViT
 from vit_tutorial.recipes import Recipe, load_split, make_model
 from vit_tutorial.training import evaluate, fit
+from vit_tutorial.training.checkpoints import reason
 from vit_tutorial.training.distributed import rank_and_world
 
 FOLDER = Path(__file__).parent / "recorded"  # comes with the package
@@ -175,10 +175,9 @@ def load_recorded(run: str | Path) -> tuple[ViT, Recipe]:
     try:
         model.load_state_dict({key: value.float() for key, value in load_file(path).items()})
     except SafetensorError as error:
-        raise ValueError(f"{path} is damaged: {error}; train the run again") from error
+        raise ValueError(f"{path} is damaged: {reason(error)}; train the run again") from error
     except RuntimeError as error:
-        reason = textwrap.shorten(str(error).splitlines()[-1], 200, placeholder="…")
-        raise ValueError(f"{path} does not fit the recipe in metrics.json beside it: {reason}") from error
+        raise ValueError(f"{path} does not fit the recipe in metrics.json beside it: {reason(error)}") from error
     return model.eval(), recipe
 
 

@@ -51,8 +51,7 @@ def load_checkpoint(
         state = torch.load(path, map_location=next(model.parameters()).device, weights_only=True)
         there = state["config"]
     except (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"{path} is no whole checkpoint: {reason}. Delete it to start afresh") from error
+        raise ValueError(f"{path} is no whole checkpoint: {reason(error, 0)}. Delete it to start afresh") from error
     if there != repr(config):
         raise ValueError(
             f"{path} is of another run: {_difference(there, repr(config))}. Delete it, or give this run another name"
@@ -61,12 +60,19 @@ def load_checkpoint(
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
     except (RuntimeError, ValueError) as error:
-        reason = textwrap.shorten(str(error).splitlines()[-1], 200, placeholder="…")
-        raise ValueError(f"{path} is of another model: {reason}. Delete it, or give this run another name") from error
+        raise ValueError(
+            f"{path} is of another model: {reason(error)}. Delete it, or give this run another name"
+        ) from error
     if average:
         for name, value in state["average"].items():
             average.state[name].copy_(value)
     return state["history"]
+
+
+def reason(error: Exception, line: int = -1) -> str:
+    """One line of an error's text, shortened; where it has no text, its kind."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return textwrap.shorten(lines[line], 200, placeholder="…")
 
 
 def _difference(there: str, here: str) -> str:
