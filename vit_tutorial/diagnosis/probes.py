@@ -207,10 +207,9 @@ def weights_are_read_in_another_order(body: Anatomy) -> str:
     """One pixel moves its patch's token by one column of the projection; the column tells the order of the pixels."""
     weight = getattr(body.proj, "weight", None)
     patch, (ph, pw) = body.num_patches // 2, body.patch_size
-    columns = body.images.shape[2] // ph, body.images.shape[3] // pw
     if weight is None or weight.ndim != 4 or weight[0].numel() != body.images.shape[1] * ph * pw:
         return ""  # only a convolution's weights have an order of their own; a linear layer's are what they are read as
-    row, col = divmod(patch, columns[1])
+    row, col = divmod(patch, body.images.shape[3] // pw)
     seen = _pixels_of(body, patch)[:, row * ph : (row + 1) * ph, col * pw : (col + 1) * pw]
     expected = random_like(weight.flatten(1)[:, 0]) @ weight.flatten(1).detach()
     colours_last = rearrange(expected, "(ph pw c) -> c ph pw", ph=ph, pw=pw)
