@@ -1,5 +1,6 @@
 """The checks of chapter 4 accept the reference and name each mistake."""
 
+import copy
 import math
 
 import torch
@@ -307,7 +308,23 @@ def _by_gradient(block, name, x):
     output = block(x)
     weight = block.get_submodule(name).weight
     (gradient,) = torch.autograd.grad(output, weight, torch.randn_like(output), allow_unused=True)
-    return gradient is not None and bool(gradient.abs().max() > 1e-6)
+    return gradient is not None and bool(gradient.any())
+
+
+@torch.no_grad()
+def _allclose(block, name, x):
+    twin = copy.deepcopy(block).eval()
+    before = twin(x)
+    twin.get_submodule(name).weight.normal_()
+    return not torch.allclose(before, twin(x))
+
+
+@torch.no_grad()
+def _silenced(block, name, x):
+    twin = copy.deepcopy(block).eval()
+    before = twin(x)
+    twin.get_submodule(name).weight.zero_()
+    return not torch.equal(before, twin(x))
 
 
 def _weights_left_at_zero(block, name, x):
@@ -348,6 +365,8 @@ def test_norm_is_alive():
         "norm1.weight of the TransformerEncoderLayer was changed": _weights_left_at_zero,
         "dropout alone": _without_eval,
         "left over": _old_gradient,
+        "as LayerScale may do": _allclose,
+        "0 to begin with": _silenced,
         "use `name`": _any_norm,
         "not their sum": _gradient_of_the_sum,
         "True or False": lambda block, name, x: block(x),

@@ -57,7 +57,8 @@ def fused_attention(
 ) -> Float[Tensor, "... n vd"]:
     """The same function as :func:`attention` in one kernel, which never holds the (n, m) matrix in memory.
 
-    In bf16 on a CPU it is :func:`attention` itself: PyTorch's kernel is several times slower there (chapter 10).
+    Where no fused kernel suits the input, PyTorch falls back on the formula. In bf16 on a CPU it is :func:`attention`
+    itself: PyTorch's kernel is several times slower there (chapter 10).
 
     Args, shapes and errors are those of :func:`attention`.
     """

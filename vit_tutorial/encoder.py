@@ -37,7 +37,7 @@ class Mlp(nn.Module):
 
 
 class DropPath(nn.Module):
-    """In training, zero the whole input of a random share ``p`` of the batch, and scale the rest by 1 / (1 − p).
+    """In training, zero each image of the batch with probability ``p``, and divide the others by 1 − p.
 
     Around a residual branch this skips the branch for those images. In evaluation it does nothing.
 
@@ -69,7 +69,7 @@ class Block(nn.Module):
         qkv_bias: whether queries, keys and values have a bias.
         act: ``"gelu"`` or ``"gelu_tanh"``.
         attend: the function that each head runs; see :class:`~vit_tutorial.attention.Attention`.
-        drop: dropout after the projections.
+        drop: dropout after attention's last projection and after each layer of the MLP.
         drop_path: probability of skipping a branch; see :class:`DropPath`.
 
     Shapes:

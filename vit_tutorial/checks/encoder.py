@@ -330,27 +330,31 @@ def check_block_multiply_adds(fn):
 
 @torch.no_grad()
 def norm_is_alive(block: nn.Module, name: str, x: Float[Tensor, "b n d"]) -> bool:
-    """Whether the block's output depends on the LayerNorm called ``name``: silence it in a copy, and compare."""
+    """Whether the block's output depends on the LayerNorm called ``name``: change it in a copy, and compare."""
     twin = copy.deepcopy(block).eval()  # in evaluation, for dropout would make any two calls differ
     before = twin(x)
     norm = twin.get_submodule(name)
-    norm.weight.zero_()
-    norm.bias.zero_()
-    return not torch.allclose(before, twin(x))
+    norm.weight.normal_()
+    norm.bias.normal_()
+    return not torch.equal(before, twin(x))
 
 
 class _DeadNorms(nn.Module):
-    """A sick block: its norms are run and their results thrown away; those named in ``alive`` are used."""
+    """A sick block: its norms are run and their results thrown away; those named in ``alive`` are used.
 
-    def __init__(self, alive: tuple[str, ...] = ()):
+    ``loudness`` is a factor of all branches, as LayerScale has one.
+    """
+
+    def __init__(self, alive: tuple[str, ...] = (), loudness: float = 1.0):
         super().__init__()
+        self.loudness = loudness
         self.norm1, self.norm2, self.drop = nn.LayerNorm(DIM), nn.LayerNorm(DIM), nn.Dropout(0.5)
         self.fc1, self.fc2, self.alive = nn.Linear(DIM, DIM), nn.Linear(DIM, DIM), alive
 
     def forward(self, x):
         for name, branch in (("norm1", self.fc1), ("norm2", self.fc2)):
             normed = self.get_submodule(name)(x)
-            x = x + self.drop(branch(normed if name in self.alive else x))
+            x = x + self.loudness * self.drop(branch(normed if name in self.alive else x))
         return x
 
 
@@ -388,6 +392,18 @@ def check_norm_is_alive(fn):
         answer(layer(norm_first=False), "norm1"),
         "norm1 of a post-norm block was called dead. There norm2 follows, whose outputs sum to a constant: "
         "compare the outputs, not their sum",
+    )
+    quiet = _DeadNorms(alive=("norm1", "norm2"), loudness=1e-6).eval()
+    expect(
+        answer(quiet, "norm1"),
+        "a norm was called dead in a block whose branches are multiplied by 0.000001, as LayerScale may do: the output "
+        "moves by as little. A dead norm leaves every bit as it is, so compare with torch.equal",
+    )
+    fresh = _DeadNorms(alive=("norm1",)).eval()
+    nn.init.zeros_(fresh.norm1.weight)
+    expect(
+        answer(fresh, "norm1"),
+        "a norm whose weight and bias are 0 to begin with was called dead: setting them to 0 changes nothing there",
     )
     nested = nn.Sequential(half)
     expect(
