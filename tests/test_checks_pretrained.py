@@ -62,6 +62,9 @@ def test_memory_of():
             "each layer": _changed("maps", lambda v, c, b: v // c.depth),
             "each image": _changed("maps", lambda v, c, b: v // b),
             "expected 5880 bytes": _changed("maps", lambda v, c, b: v + 1),
+            "wrong without one": _changed(
+                "maps", lambda v, c, b: 4 * b * c.depth * c.num_heads * (c.num_patches + 1) ** 2
+            ),
             "expected a dict": lambda c, b: 3620,
             "the keys are": lambda c, b: {"weights": 3620},
         },

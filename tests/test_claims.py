@@ -69,7 +69,7 @@ def test_what_chapter_7_says_of_the_mild_recipe_is_what_was_recorded():
 
 def test_what_chapter_7_says_of_the_first_tutorial_is_what_was_recorded():
     run = load_metrics("cifar10-tiny-seed")
-    assert run["test"]["accuracy"] < 0.755  # the tutorial's own figure
+    assert 0.71 < run["test"]["accuracy"] < 0.755  # above the other's 60 by "more than ten", below its own figure
     assert "JPEG" in run["data"] and run["images"] == {"train": 45_000, "val": 5_000}
     short = load_metrics("cifar10-tiny-seed-10-passes")
     unlike = {key for key, value in run["recipe"].items() if short["recipe"][key] != value}
@@ -91,14 +91,14 @@ def test_what_chapter_7_says_of_the_second_tutorial_is_what_was_recorded():
 
 def test_what_chapter_7_says_of_the_learning_rates_is_what_was_recorded():
     base = SWEEPS["cifar10"].recipes["base"].lr
-    losses = {base: min(recorded("cifar10", "val_loss")["base"])}
-    accuracies = {base: max(recorded("cifar10", "val_accuracy")["base"])}
+    losses = {base: recorded("cifar10", "val_loss")["base"][0]}  # seed 0, as the others have
+    accuracies = {base: recorded("cifar10", "val_accuracy")["base"][0]}
     for name in SWEEPS["cifar10-lr"].recipes:
         rate = SWEEPS["cifar10-lr"].recipes[name].lr
         (losses[rate],) = recorded("cifar10-lr", "val_loss")[name]
         (accuracies[rate],) = recorded("cifar10-lr", "val_accuracy")[name]
     best = min(losses, key=losses.get)
-    assert best == base and len(losses) == 6
+    assert best == base and len(losses) == 6 and abs(losses[0.003] - losses[0.01]) < 0.01  # "not told apart"
     assert 0.02 < accuracies[best] - accuracies[best / 10] < 0.1  # "some points"
     assert 0.5 < accuracies[4 * best] / accuracies[best] < 0.6  # "nearly half of it"
 
@@ -205,6 +205,9 @@ def test_what_chapters_7_and_10_say_of_the_ablation_on_cifar10_is_what_was_recor
         found = {name: [100 * share for share in shares] for name, shares in recorded("cifar10", key).items()}
         mean = {name: sum(values) / len(values) for name, values in found.items()}
         assert all(len(values) == 2 for values in found.values()) and len(found) == 15  # "two seeds each"
+        if key == "val_accuracy":
+            assert sum(max(values) < min(found["base"]) for values in found.values()) == 8
+            assert sum(min(values) > max(found["base"]) for values in found.values()) == 2
         worst = sorted(mean, key=mean.get)
         assert worst[0] == "adamw" and set(worst[1:3]) == {"adamw-quarter-lr", "cutmix"}
         assert mean["cutmix"] < mean["mixup"] < mean["rand-augment"] < mean["base"] - 1

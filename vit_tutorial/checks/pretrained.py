@@ -1,5 +1,7 @@
 """Checks of chapter 9, real weights."""
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
@@ -78,6 +80,11 @@ def check_memory_of(fn):
         },
         f"expected {4 * right} bytes for {layers} layers × {heads} heads × {tokens}² tokens × {batch} images, "
         f"got {got['maps']}",
+    )
+    averaging = replace(config, pool="mean")
+    expect(
+        int(call(fn, averaging, batch)["maps"]) == memory_of(averaging, batch)["maps"],
+        "right with a class token, wrong without one: a model with mean pooling has none. config.num_tokens knows",
     )
 
 
