@@ -55,10 +55,10 @@ def attention(
 def fused_attention(
     q: Float[Tensor, "... n hd"], k: Float[Tensor, "... m hd"], v: Float[Tensor, "... m vd"]
 ) -> Float[Tensor, "... n vd"]:
-    """The same function as :func:`attention` in one kernel, which never holds the (n, m) matrix in memory.
+    """The same function as :func:`attention`, in one kernel, which never holds the (n, m) matrix in memory.
 
     Where no fused kernel suits the input, PyTorch falls back on the formula. In bf16 on a CPU it is :func:`attention`
-    itself: PyTorch's kernel is several times slower there (chapter 10).
+    itself: on the CPUs that were measured PyTorch's kernel is slower there (chapter 10).
 
     Args, shapes and errors are those of :func:`attention`.
     """
