@@ -87,6 +87,10 @@ def test_what_chapter_7_says_of_the_second_tutorial_is_what_was_recorded():
     assert all(one > other for one, other in zip(ours, theirs, strict=True))  # "after every one of them"
     assert 0.02 < ours[-1] - theirs[-1] < 0.1  # "some points"
     assert ours[-1] == max(ours) and theirs[-1] == max(theirs)  # "still climb"
+    longer = load_metrics("cifar10-small-20-passes")
+    assert longer["recipe"]["precision"] == "bf16" and 0.685 < longer["test"]["accuracy"] < 0.695  # "nine points"
+    end = longer["history"][-1]
+    assert 0 < end["train_accuracy"] - end["val_accuracy"] < 0.03  # "hardly better"
 
 
 def test_what_chapter_7_says_of_the_learning_rates_is_what_was_recorded():

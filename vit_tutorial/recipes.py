@@ -118,7 +118,7 @@ MNIST_SEED = Recipe(
 
 # vit-tutorial train mnist-fixed
 # The same 5,689 parameters and 5 passes with logits, normalised pixels, smaller batches, a schedule and clipping.
-# About 30 s on one CPU core; 96.2 to 97.0 % on the test set (recorded, three seeds).
+# About 24 s on one CPU core; 96.2 to 97.0 % on the test set (recorded, three seeds).
 MNIST_FIXED = replace(
     MNIST_SEED,
     batch_size=64,
@@ -135,7 +135,7 @@ MNIST_FIXED = replace(
 
 # vit-tutorial train mnist
 # Patches of 7×7: 16 tokens where the tutorial has 4, and 96 wide. Fixed positions in two dimensions, Muon, and
-# images that turn, move and grow a little. About 350 s of one CPU core, 275 s on two; 99.2 to 99.3 % on the test set
+# images that turn, move and grow a little. About 7 minutes of one CPU core, 4.5 on two; 99.2 to 99.3 % on the test set
 # (recorded, three seeds).
 MNIST = Recipe(
     dataset="mnist",
@@ -157,7 +157,7 @@ MNIST = Recipe(
 )  # fmt: skip
 
 # vit-tutorial train shapes
-# Ten vivid shapes on cluttered backgrounds, drawn by this package: no download. About 230 s of one CPU core, 165 s on
+# Ten vivid shapes on cluttered backgrounds, drawn by this package: no download. About 4 minutes of one CPU core, 2.5 on
 # two; 98.8 to 99.4 % on the test set (recorded, three seeds).
 SHAPES = Recipe(
     dataset="shapes",
@@ -247,9 +247,9 @@ CIFAR10_SMALL_SEED = Recipe(
 )
 
 # vit-tutorial train cifar10-small
-# The same model and the same 30 passes. Wants a GPU; with 5 passes, about an hour of one CPU core, 59.9 % (test, JPEG
-# copy). Its learning rate is the better of two in a single pass over 15,000 images (validation: 0.004 38.1 %, 0.01
-# 35.5 %). On a CPU with units for it, --precision bf16 takes little more than half of the time.
+# The same model and the same 30 passes. Wants a GPU; with 5 passes, about an hour of one CPU core, 59.9 %, with 20, an
+# hour and a half of two in bf16, 69.4 % (test, JPEG copy). Its learning rate is the better of two in a single pass over
+# 15,000 images, a trial that was not kept.
 CIFAR10_SMALL = replace(
     CIFAR10_SMALL_SEED,
     lr=4e-3,
