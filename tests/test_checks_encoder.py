@@ -311,20 +311,17 @@ def _by_gradient(block, name, x):
     return gradient is not None and bool(gradient.any())
 
 
-@torch.no_grad()
-def _allclose(block, name, x):
-    twin = copy.deepcopy(block).eval()
-    before = twin(x)
-    twin.get_submodule(name).weight.normal_()
-    return not torch.allclose(before, twin(x))
+def _by_changing_a_copy(change, same):
+    """Does the output of a copy stay the same when the norm's weight is changed in it?"""
 
+    @torch.no_grad()
+    def fn(block, name, x):
+        twin = copy.deepcopy(block).eval()
+        before = twin(x)
+        change(twin.get_submodule(name).weight)
+        return not same(before, twin(x))
 
-@torch.no_grad()
-def _silenced(block, name, x):
-    twin = copy.deepcopy(block).eval()
-    before = twin(x)
-    twin.get_submodule(name).weight.zero_()
-    return not torch.equal(before, twin(x))
+    return fn
 
 
 def _weights_left_at_zero(block, name, x):
@@ -365,8 +362,8 @@ def test_norm_is_alive():
         "norm1.weight of the TransformerEncoderLayer was changed": _weights_left_at_zero,
         "dropout alone": _without_eval,
         "left over": _old_gradient,
-        "as LayerScale may do": _allclose,
-        "0 to begin with": _silenced,
+        "as LayerScale may do": _by_changing_a_copy(torch.nn.init.normal_, torch.allclose),
+        "0 to begin with": _by_changing_a_copy(torch.nn.init.zeros_, torch.equal),
         "use `name`": _any_norm,
         "not their sum": _gradient_of_the_sum,
         "True or False": lambda block, name, x: block(x),
