@@ -142,6 +142,16 @@ def _make_patient(name: str, recipe: Recipe) -> nn.Module:
 # What makes the images harder only pays in longer runs.
 CIFAR10_SHORT = replace(RECIPES["cifar10-tiny"], epochs=5, augment=Augment(flip=True, crop=2))
 
+# How the larger model's recipe was found: two passes, so without what makes the images harder (chapter 7).
+SMALL_SHORT = replace(
+    RECIPES["cifar10-small"],
+    epochs=2,
+    lr=4e-3,
+    label_smoothing=0.0,
+    augment=Augment(flip=True, crop=2),
+    precision="bf16",
+)
+
 # vit-tutorial sweep mnist, ...
 # Minutes of one CPU core for a run: mnist 1.3, shapes 1, cifar10 and cifar10-lr 6.7, clinic 2.7.
 SWEEPS = {
@@ -180,5 +190,15 @@ SWEEPS = {
     # Beside the base of cifar10, whose rate stands between them.
     "cifar10-lr": Sweep(
         {f"lr-{lr:g}": replace(CIFAR10_SHORT, lr=lr) for lr in (1e-3, 3e-3, 2e-2, 4e-2, 8e-2)}, seeds=1
+    ),
+    "cifar10-small": Sweep(
+        {
+            "base": SMALL_SHORT,
+            "lr-0.012": replace(SMALL_SHORT, lr=1.2e-2),
+            "torch-init": replace(SMALL_SHORT, init="torch"),
+            "positions-2d": replace(SMALL_SHORT, model=replace(SMALL_SHORT.model, pos_embed="sincos_2d")),
+            "mean-pool": replace(SMALL_SHORT, model=replace(SMALL_SHORT.model, pool="mean")),
+        },
+        seeds=1,
     ),
 }
