@@ -194,6 +194,7 @@ SWEEPS = {
     "cifar10-small": Sweep(
         {
             "base": SMALL_SHORT,
+            "lr-0.0015": replace(SMALL_SHORT, lr=1.5e-3),
             "lr-0.012": replace(SMALL_SHORT, lr=1.2e-2),
             "torch-init": replace(SMALL_SHORT, init="torch"),
             "positions-2d": replace(SMALL_SHORT, model=replace(SMALL_SHORT.model, pos_embed="sincos_2d")),
