@@ -3,11 +3,14 @@
 from dataclasses import dataclass, field, replace
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from vit_tutorial.augment import Augment
 from vit_tutorial.config import PRESETS, ViTConfig, check_option
 from vit_tutorial.data import Dataset, ImageFiles, load_dataset
 from vit_tutorial.model import ViT
+from vit_tutorial.positions import sincos_2d
 from vit_tutorial.training import TrainConfig
 
 
@@ -37,8 +40,45 @@ def _normal(model: ViT) -> None:
             torch.nn.init.zeros_(parameter)
 
 
+@torch.no_grad()
+def _mimetic(model: ViT) -> None:
+    """As trained models look: each patch attends to what is like it and near it, and takes off a part of what it sees.
+
+    In each head, queries times keys is about the identity matrix; in each block, values times output projection is
+    about its negative. Learned positions start as ``sincos_2d``.
+
+    Source: Trockman and Kolter 2023, arXiv:2305.09828, section 4; its α and β.
+    """
+    for block in model.blocks:
+        attn = block.attn
+        query, key, value = attn.qkv.weight.chunk(3)
+        for q, k in zip(query.chunk(attn.num_heads), key.chunk(attn.num_heads), strict=True):
+            left, right = _factors(0.7, 0.7, len(q), q.shape[1])
+            q.copy_(left.T)
+            k.copy_(right.T)
+        left, right = _factors(0.4, -0.4, *value.shape)
+        attn.proj.weight.copy_(left)
+        value.copy_(right.T)
+    if model.config.pos_embed == "learned":
+        table = sincos_2d(model.config.grid_size, model.config.embed_dim)
+        model.pos_embed.zero_()
+        model.pos_embed[0, model.config.num_prefix_tokens :] = table
+
+
+def _factors(noise: float, diagonal: float, rank: int, dim: int) -> tuple[Float[Tensor, "d r"], Float[Tensor, "d r"]]:
+    """Two matrices; the first times the transpose of the second is near ``diagonal`` times the identity, plus noise."""
+    u, s, vh = torch.linalg.svd(noise * torch.randn(dim, dim) / dim**0.5 + diagonal * torch.eye(dim))
+    return u[:, :rank] * s[:rank].sqrt(), vh[:rank].T * s[:rank].sqrt()
+
+
 # What is done to a new model; "xavier" is how it comes (vit_tutorial.model.init_weights).
-INITS = {"xavier": lambda model: None, "torch": _torch, "torch_zeros": _torch_zeros, "normal": _normal}
+INITS = {
+    "xavier": lambda model: None,
+    "torch": _torch,
+    "torch_zeros": _torch_zeros,
+    "normal": _normal,
+    "mimetic": _mimetic,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
