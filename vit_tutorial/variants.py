@@ -198,6 +198,7 @@ SWEEPS = {
             "lr-0.012": replace(SMALL_SHORT, lr=1.2e-2),
             "torch-init": replace(SMALL_SHORT, init="torch"),
             "mimetic-init": replace(SMALL_SHORT, init="mimetic"),
+            "mimetic-init-lr-0.002": replace(SMALL_SHORT, init="mimetic", lr=2e-3),
             "positions-2d": replace(SMALL_SHORT, model=replace(SMALL_SHORT.model, pos_embed="sincos_2d")),
             "mean-pool": replace(SMALL_SHORT, model=replace(SMALL_SHORT.model, pool="mean")),
         },
