@@ -318,7 +318,6 @@ CIFAR10_BEST = replace(
     CIFAR10_SMALL_100,
     model=replace(CIFAR10_SMALL_100.model, embed_dim=320, depth=8, num_heads=5),
     epochs=200,
-    lr=3e-3,
     augment=replace(CIFAR10_SMALL_100.augment, mixup=0.2, erase=0.25),
 )
 

@@ -194,6 +194,7 @@ SWEEPS = {
             "torch-init": replace(SMALL_SHORT, init="torch"),
             "mimetic-init": replace(SMALL_SHORT, init="mimetic"),
             "mimetic-init-lr-0.002": replace(SMALL_SHORT, init="mimetic", lr=2e-3),
+            "mimetic-init-lr-0.001": replace(SMALL_SHORT, init="mimetic", lr=1e-3),
             "positions-2d": replace(SMALL_SHORT, model=replace(SMALL_SHORT.model, pos_embed="sincos_2d")),
             "mean-pool": replace(SMALL_SHORT, model=replace(SMALL_SHORT.model, pool="mean")),
         },
