@@ -17,6 +17,7 @@ from vit_tutorial.checks.cifar10 import (
     expected_calibration_error,
     loss_weights,
     most_confused_pairs,
+    split_product,
     training_flops,
     update_average,
 )
@@ -170,6 +171,46 @@ def test_cutmix_of_the_package_mixes_targets_as_the_exercise_does():
     mixed, mixed_targets = cutmix(images, targets, 1.0, torch.Generator().manual_seed(0))
     shares = torch.stack([(mixed == i + 1).float().mean((1, 2, 3)) for i in range(6)], dim=1)
     torch.testing.assert_close(mixed_targets, shares)
+
+
+def _split(scale=lambda s: (s.sqrt(), s.sqrt()), kept=lambda rank: slice(0, rank)):
+    def fn(product, rank):
+        u, s, vh = torch.linalg.svd(product)
+        (one, other), strong = scale(s), kept(rank)
+        return u[:, strong] * one[strong], vh[strong].T * other[strong]
+
+    return fn
+
+
+def _columns_of_vh(product, rank):
+    u, s, vh = torch.linalg.svd(product)
+    return u[:, :rank] * s[:rank].sqrt(), vh[:, :rank] * s[:rank].sqrt()
+
+
+def test_split_product():
+    assert_hints(
+        "split_product",
+        split_product,
+        {
+            "weakest directions": _split(kept=lambda rank: slice(5 - rank, 5)),
+            "their squares": _split(lambda s: (s, s)),
+            "values are missing": _split(lambda s: (s**0, s**0)),
+            "product's transpose": lambda product, rank: split_product(product, rank)[::-1],
+            "one side only": _split(lambda s: (s.sqrt(), s**0)),
+            "Give each the root": _split(lambda s: (s, s**0)),
+            "*rows* are": _columns_of_vh,
+            "left has a column": lambda product, rank: split_product(product, 5),
+            "with rows": lambda product, rank: (split_product(product, rank)[0], split_product(product, rank)[1].T),
+            "expected two matrices": lambda product, rank: product,
+        },
+    )
+
+
+def test_split_product_is_the_best_of_its_rank():
+    product = torch.randn(7, 7)
+    left, right = split_product(product, 3)
+    rest = torch.linalg.svdvals(product)[3:]  # Eckart and Young: no matrix of rank 3 is nearer than this
+    torch.testing.assert_close((product - left @ right.T).norm(), rest.norm())
 
 
 def test_most_confused_pairs():

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from vit_tutorial.positions import sincos_2d
 from vit_tutorial.recipes import RECIPES, load_split, make_model
 from vit_tutorial.training import loss_of, make_optimizer, to_input
 
@@ -65,14 +66,57 @@ def test_the_second_cifar_tutorial_starts_tokens_and_positions_at_zero():
     assert torch.equal(weight, plain.blocks[5].mlp.fc2.weight) and weight.abs().max() <= (4 * 192) ** -0.5
 
 
-@pytest.mark.parametrize("init", ["torch", "torch_zeros", "normal"])
+def test_mimetic_init_makes_the_two_products_of_its_paper():
+    # Trockman and Kolter 2023: queries times keys near 0.7 (Z + I), as far as a head's rank goes, values times output
+    # near 0.4 (Z - I), with Z normal of variance 1/d.
+    model, other = (make_model(replace(RECIPES["cifar10-small"], seed=seed)) for seed in (0, 1))
+    dim, heads = 192, 3
+    for block in model.blocks:
+        query, key, value = block.attn.qkv.weight.detach().chunk(3)
+        out = block.attn.proj.weight.detach() @ value
+        noise = out / 0.4 + torch.eye(dim)
+        assert abs(noise.std() * dim**0.5 - 1) < 0.03 and abs(noise.mean()) < 0.01
+        assert abs(noise.diagonal().mean()) < 0.03
+        for q, k in zip(query.chunk(heads), key.chunk(heads), strict=True):
+            product = q.T @ k
+            diagonal = product.diagonal().mean()
+            assert diagonal > 0.25 and abs(product.mean() - diagonal / dim) < 0.01
+            values = torch.linalg.svdvals(product)[: dim // heads]
+            # The strongest of 0.7 (Z + I): free probability puts the largest singular value near 0.7 · 2.6.
+            assert 1.6 < values[0] < 2.0 and values[-1] > 1.0
+            torch.testing.assert_close(torch.linalg.svdvals(q), torch.linalg.svdvals(k), rtol=1e-3, atol=1e-4)
+    first, second = (m.blocks[0].attn.qkv.weight[:64] for m in (model, other))
+    assert not torch.allclose(first, second)
+    assert not model.blocks[0].attn.qkv.bias.any() and not model.blocks[0].attn.proj.bias.any()
+
+
+def test_mimetic_init_looks_near_from_the_start():
+    recipe = RECIPES["cifar10-small"]
+    images = torch.rand(8, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    place = torch.stack(torch.meshgrid(torch.arange(8.0), torch.arange(8.0), indexing="ij"), dim=-1).reshape(64, 2)
+    apart = torch.cdist(place, place)
+    near = {}
+    for init in ("xavier", "mimetic"):
+        model = make_model(replace(recipe, init=init))
+        tokens = model.patch_embed(to_input(images, recipe)) + model.pos_embed[:, 1:]
+        with torch.no_grad():
+            weights = model.blocks[0].attn.weights(model.blocks[0].norm1(tokens)).mean(dim=(0, 1))
+        near[init] = weights[apart < 1.5].sum() / 64  # itself and the eight around it, of 64
+    assert near["xavier"] < 0.16 and near["mimetic"] > 2 * near["xavier"], near
+    assert not model.pos_embed[0, 0].any()
+    torch.testing.assert_close(model.pos_embed[0, 1:], sincos_2d((8, 8), 192))
+
+
+@pytest.mark.parametrize("init", ["torch", "torch_zeros", "normal", "mimetic"])
 def test_every_init_takes_a_model_without_a_class_token(init):
     recipe = replace(RECIPES["digits"], init=init, model=replace(RECIPES["digits"].model, pool="mean"))
     assert make_model(recipe).cls_token is None
 
 
 def test_an_unknown_init_is_an_error():
-    with pytest.raises(ValueError, match="init must be one of xavier, torch, torch_zeros, normal; got 'glorot'"):
+    with pytest.raises(
+        ValueError, match="init must be one of xavier, torch, torch_zeros, normal, mimetic; got 'glorot'"
+    ):
         replace(RECIPES["mnist"], init="glorot")
 
 

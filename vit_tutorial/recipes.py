@@ -49,26 +49,31 @@ def _mimetic(model: ViT) -> None:
 
     Source: Trockman and Kolter 2023, arXiv:2305.09828, section 4; its α and β.
     """
+    dim = model.config.embed_dim
     for block in model.blocks:
-        attn = block.attn
-        query, key, value = attn.qkv.weight.chunk(3)
-        for q, k in zip(query.chunk(attn.num_heads), key.chunk(attn.num_heads), strict=True):
-            left, right = _factors(0.7, 0.7, len(q), q.shape[1])
+        heads = block.attn.num_heads
+        query, key, value = block.attn.qkv.weight.chunk(3)
+        for q, k in zip(query.chunk(heads), key.chunk(heads), strict=True):
+            left, right = _split(_near_identity(0.7, 0.7, dim), len(q))
             q.copy_(left.T)
             k.copy_(right.T)
-        left, right = _factors(0.4, -0.4, *value.shape)
-        attn.proj.weight.copy_(left)
+        left, right = _split(_near_identity(0.4, -0.4, dim), dim)
+        block.attn.proj.weight.copy_(left)
         value.copy_(right.T)
     if model.config.pos_embed == "learned":
-        table = sincos_2d(model.config.grid_size, model.config.embed_dim)
         model.pos_embed.zero_()
-        model.pos_embed[0, model.config.num_prefix_tokens :] = table
+        model.pos_embed[0, model.config.num_prefix_tokens :] = sincos_2d(model.config.grid_size, dim)
 
 
-def _factors(noise: float, diagonal: float, rank: int, dim: int) -> tuple[Float[Tensor, "d r"], Float[Tensor, "d r"]]:
-    """Two matrices; the first times the transpose of the second is near ``diagonal`` times the identity, plus noise."""
-    u, s, vh = torch.linalg.svd(noise * torch.randn(dim, dim) / dim**0.5 + diagonal * torch.eye(dim))
-    return u[:, :rank] * s[:rank].sqrt(), vh[:rank].T * s[:rank].sqrt()
+def _near_identity(noise: float, diagonal: float, dim: int) -> Float[Tensor, "d d"]:
+    return noise * torch.randn(dim, dim) / dim**0.5 + diagonal * torch.eye(dim)
+
+
+def _split(product: Float[Tensor, "d d"], rank: int) -> tuple[Float[Tensor, "d r"], Float[Tensor, "d r"]]:
+    """``left`` and ``right``: ``left @ right.T`` is as near to the product as ``rank`` allows, both equally large."""
+    u, s, vh = torch.linalg.svd(product)
+    root = s[:rank].sqrt()
+    return u[:, :rank] * root, vh[:rank].T * root
 
 
 # What is done to a new model; "xavier" is how it comes (vit_tutorial.model.init_weights).

@@ -177,6 +177,54 @@ def check_cut_and_mix(fn):
     )
 
 
+def split_product(product: Float[Tensor, "d d"], rank: int) -> tuple[Float[Tensor, "d r"], Float[Tensor, "d r"]]:
+    """``left`` and ``right``: ``left @ right.T`` is as near to the product as ``rank`` allows, both equally large."""
+    u, s, vh = torch.linalg.svd(product)
+    root = s[:rank].sqrt()
+    return u[:, :rank] * root, vh[:rank].T * root
+
+
+@checks(split_product)
+def check_split_product(fn):
+    d, rank = 5, 3
+    u, v = (torch.linalg.qr(torch.randn(d, d)).Q for _ in range(2))
+    s = torch.tensor([8.0, 4.0, 2.0, 1.0, 0.5])
+    product = (u * s) @ v.T
+    result = call(fn, product, rank)
+    expect(
+        isinstance(result, tuple | list) and len(result) == 2,
+        f"expected two matrices, left and right; got {type(result).__name__}",
+    )
+    left, right = result
+    expect_shape(left, (d, rank), "left has a column for each direction that is kept")
+    expect_shape(right, (d, rank), "right has a column for each direction that is kept; svd gives Vᵀ, with rows")
+
+    def rebuild(values: Tensor, kept: slice) -> Tensor:
+        return (u[:, kept] * values[kept]) @ v[:, kept].T
+
+    strong = slice(0, rank)
+    compare(
+        left @ right.T,
+        rebuild(s, strong),
+        {
+            "the weakest directions were kept; svd puts the strongest first": rebuild(s, slice(d - rank, d)),
+            "both factors carry the whole singular values, so the product has their squares": rebuild(s**2, strong),
+            "the singular values are missing": rebuild(torch.ones(d), strong),
+            "left and right are swapped: that is the product's transpose": rebuild(s, strong).T,
+            "the roots are on one side only: each side needs them": rebuild(s.sqrt(), strong),
+        },
+        f"left @ right.T must be the product with its {rank} strongest directions alone. svd gives Vᵀ: its *rows* are "
+        "the directions",
+        tolerance=1e-4,
+    )
+    values = torch.linalg.svdvals(left), torch.linalg.svdvals(right)
+    expect(
+        close(values[0], values[1], 1e-4),
+        f"the product is right, but the two are not equally large: singular values {values[0].tolist()} and "
+        f"{values[1].tolist()}. Give each the root",
+    )
+
+
 def most_confused_pairs(confusion: Int64[Tensor, "k k"], count: int) -> list[tuple[int, int, int]]:
     """The ``count`` most frequent mistakes as (true class, predicted class, times), the most frequent first."""
     mistakes = confusion.clone().fill_diagonal_(-1)
