@@ -296,7 +296,7 @@ CIFAR10_SMALL_SEED = Recipe(
 # cifar10-small.
 CIFAR10_SMALL = replace(
     CIFAR10_SMALL_SEED,
-    lr=2e-3,
+    lr=1e-3,
     warmup=0.1,
     weight_decay=0.05,
     optimizer="muon",
