@@ -148,7 +148,7 @@ SMALL_SHORT = replace(
 )
 
 # vit-tutorial sweep mnist, ...
-# Minutes of one CPU core for a run: mnist 1.3, shapes 1, cifar10 and cifar10-lr 6.7, clinic 2.7.
+# Minutes of one CPU core for a run: mnist 1.3, shapes 1, cifar10 and cifar10-lr 6.7, clinic 2.7, cifar10-small 14.
 SWEEPS = {
     "mnist": _sweep(
         replace(RECIPES["mnist"], epochs=2),
@@ -189,14 +189,13 @@ SWEEPS = {
     "cifar10-small": Sweep(
         {
             "base": SMALL_SHORT,
-            "lr-0.0015": replace(SMALL_SHORT, lr=1.5e-3),
             "lr-0.012": replace(SMALL_SHORT, lr=1.2e-2),
-            "torch-init": replace(SMALL_SHORT, init="torch"),
+            "lr-0.0015": replace(SMALL_SHORT, lr=1.5e-3),
+            "positions-2d": replace(SMALL_SHORT, model=replace(SMALL_SHORT.model, pos_embed="sincos_2d")),
             "mimetic-init": replace(SMALL_SHORT, init="mimetic"),
             "mimetic-init-lr-0.002": replace(SMALL_SHORT, init="mimetic", lr=2e-3),
             "mimetic-init-lr-0.001": replace(SMALL_SHORT, init="mimetic", lr=1e-3),
-            "positions-2d": replace(SMALL_SHORT, model=replace(SMALL_SHORT.model, pos_embed="sincos_2d")),
-            "mean-pool": replace(SMALL_SHORT, model=replace(SMALL_SHORT.model, pool="mean")),
+            "mimetic-init-lr-0.0005": replace(SMALL_SHORT, init="mimetic", lr=5e-4),
         },
         seeds=1,
     ),
