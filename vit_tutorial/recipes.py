@@ -93,7 +93,8 @@ class Recipe(TrainConfig):
     Args:
         dataset: name of the data set; see ``vit_tutorial.data.load_dataset``.
         model: the model's sizes. Images are resized to its ``img_size``, once, before training.
-        init: which initial weights, one of ``INITS``; the model's own, unless a published tutorial has others.
+        init: which initial weights, one of ``INITS``; the model's own, unless a published tutorial has others or a
+            sweep found better ones.
         share: of the training images that are used, drawn by the seed; each is then seen 1 / share times in a pass.
     """
 
