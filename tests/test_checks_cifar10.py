@@ -194,6 +194,7 @@ def test_split_product():
         {
             "weakest directions": _split(kept=lambda rank: slice(5 - rank, 5)),
             "their squares": _split(lambda s: (s, s)),
+            "halves multiply": _split(lambda s: (s / 2, s / 2)),
             "values are missing": _split(lambda s: (s**0, s**0)),
             "product's transpose": lambda product, rank: split_product(product, rank)[::-1],
             "one side only": _split(lambda s: (s.sqrt(), s**0)),

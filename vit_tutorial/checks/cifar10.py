@@ -209,12 +209,15 @@ def check_split_product(fn):
         {
             "the weakest directions were kept; svd puts the strongest first": rebuild(s, slice(d - rank, d)),
             "both factors carry the whole singular values, so the product has their squares": rebuild(s**2, strong),
+            "each factor has half of every singular value, and halves multiply to a quarter of its square": rebuild(
+                s**2 / 4, strong
+            ),
             "the singular values are missing": rebuild(torch.ones(d), strong),
             "left and right are swapped: that is the product's transpose": rebuild(s, strong).T,
             "the roots are on one side only: each side needs them": rebuild(s.sqrt(), strong),
         },
-        f"left @ right.T must be the product with its {rank} strongest directions alone. svd gives Vᵀ: its *rows* are "
-        "the directions",
+        f"left @ right.T must be the product with its {rank} strongest directions alone. If you took columns of what "
+        "svd gives last: its *rows* are the directions",
         tolerance=1e-4,
     )
     values = torch.linalg.svdvals(left), torch.linalg.svdvals(right)
