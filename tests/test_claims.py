@@ -100,6 +100,7 @@ def test_what_chapter_7_says_of_the_better_start_is_what_was_recorded():
         [found[f"mimetic-init{rate}"] for rate in ("", "-lr-0.002", "-lr-0.001", "-lr-0.0005")],
     )
     assert 0.5 < found["lr-0.0015"] - base < 1.5  # "brings one"
+    assert 1.5 < found["positions-2d"] - base < 2.5  # "fixed, bring two points"
     assert 5.5 < mimetic[0] - base < 6.5  # "brings six at the base's own rate"
     steps = [later - before for before, later in pairwise(mimetic)]
     assert [round(step) for step in steps] == [3, 2, -1]  # "about three and two points more", "takes one back"
