@@ -20,9 +20,9 @@ def recorded(sweep: str, key: str) -> dict[str, list[float]]:
     return values
 
 
-def points(sweep: str) -> dict[str, list[float]]:
-    """The test accuracies in per cent."""
-    return {name: [100 * share for share in shares] for name, shares in recorded(sweep, "test_accuracy").items()}
+def points(sweep: str, key: str = "test_accuracy") -> dict[str, list[float]]:
+    """One column of accuracies in per cent."""
+    return {name: [100 * share for share in shares] for name, shares in recorded(sweep, key).items()}
 
 
 def effect_of(values: dict[str, list[float]], variant: str, base: str) -> tuple[float, float, float]:
@@ -94,11 +94,9 @@ def test_what_chapter_7_says_of_the_second_tutorial_is_what_was_recorded():
 
 
 def test_what_chapter_7_says_of_the_better_start_is_what_was_recorded():
-    found = {name: 100 * value for name, (value,) in recorded("cifar10-small", "val_accuracy").items()}
-    base, mimetic = (
-        found["base"],
-        [found[f"mimetic-init{rate}"] for rate in ("", "-lr-0.002", "-lr-0.001", "-lr-0.0005")],
-    )
+    found = {name: value for name, (value,) in points("cifar10-small", "val_accuracy").items()}
+    base = found["base"]
+    mimetic = [found[f"mimetic-init{rate}"] for rate in ("", "-lr-0.002", "-lr-0.001", "-lr-0.0005")]
     assert 0.5 < found["lr-0.0015"] - base < 1.5  # "brings one"
     assert 1.5 < found["positions-2d"] - base < 2.5  # "fixed, bring two points"
     assert 5.5 < mimetic[0] - base < 6.5  # "brings six at the base's own rate"
@@ -106,7 +104,7 @@ def test_what_chapter_7_says_of_the_better_start_is_what_was_recorded():
     assert [round(step) for step in steps] == [3, 2, -1]  # "about three and two points more", "takes one back"
     assert [round(value) for value in (base, max(mimetic))] == [57, 68]
     assert 9 < max(mimetic) - found["lr-0.0015"] < 10.5  # "each at the best rate tried for it by about ten"
-    ablation = {name: [100 * value for value in values] for name, values in recorded("cifar10", "val_accuracy").items()}
+    ablation = points("cifar10", "val_accuracy")
     means = {name: sum(values) / len(values) for name, values in ablation.items()}
     assert 1.5 < means["base"] - means["rand-augment"] < 2.5  # "cost the smaller model two points"
     assert max(ablation["base"]) - min(ablation["base"]) < 1  # "within a point of each other"
@@ -226,7 +224,7 @@ def test_what_chapter_10_says_of_the_shapes_is_what_was_recorded():
 
 def test_what_chapters_7_and_10_say_of_the_ablation_on_cifar10_is_what_was_recorded():
     for key in ("val_accuracy", "test_accuracy"):
-        found = {name: [100 * share for share in shares] for name, shares in recorded("cifar10", key).items()}
+        found = points("cifar10", key)
         mean = {name: sum(values) / len(values) for name, values in found.items()}
         assert all(len(values) == 2 for values in found.values()) and len(found) == 15  # "two seeds each"
         intervals = {name: effect_of(found, name, "base") for name in found if name != "base"}

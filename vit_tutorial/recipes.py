@@ -54,10 +54,10 @@ def _mimetic(model: ViT) -> None:
         heads = block.attn.num_heads
         query, key, value = block.attn.qkv.weight.chunk(3)
         for q, k in zip(query.chunk(heads), key.chunk(heads), strict=True):
-            left, right = _split(_near_identity(0.7, 0.7, dim), len(q))
+            left, right = split_product(_near_identity(0.7, 0.7, dim), len(q))
             q.copy_(left.T)
             k.copy_(right.T)
-        left, right = _split(_near_identity(0.4, -0.4, dim), dim)
+        left, right = split_product(_near_identity(0.4, -0.4, dim), dim)
         block.attn.proj.weight.copy_(left)
         value.copy_(right.T)
     if model.config.pos_embed == "learned":
@@ -69,8 +69,19 @@ def _near_identity(noise: float, diagonal: float, dim: int) -> Float[Tensor, "d 
     return noise * torch.randn(dim, dim) / dim**0.5 + diagonal * torch.eye(dim)
 
 
-def _split(product: Float[Tensor, "d d"], rank: int) -> tuple[Float[Tensor, "d r"], Float[Tensor, "d r"]]:
-    """``left`` and ``right``: ``left @ right.T`` is as near to the product as ``rank`` allows, both equally large."""
+def split_product(product: Float[Tensor, "d d"], rank: int) -> tuple[Float[Tensor, "d r"], Float[Tensor, "d r"]]:
+    """Two factors with ``rank`` columns each, by the singular value decomposition.
+
+    Args:
+        product: ``(d, d)``.
+        rank: r, at most d.
+
+    Returns:
+        ``left`` and ``right``, both ``(d, r)`` and with the same singular values; ``left @ right.T`` is as near to the
+        product as a matrix of this rank can be.
+
+    Source: Trockman and Kolter 2023, arXiv:2305.09828, section 4.
+    """
     u, s, vh = torch.linalg.svd(product)
     root = s[:rank].sqrt()
     return u[:, :rank] * root, vh[:rank].T * root

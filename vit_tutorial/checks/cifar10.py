@@ -9,6 +9,7 @@ from torch import Tensor
 from vit_tutorial.checks.engine import call, checks, close, compare, expect, expect_shape, rule_out
 from vit_tutorial.config import ViTConfig
 from vit_tutorial.measure import training_flops
+from vit_tutorial.recipes import split_product
 
 
 def update_average(
@@ -175,13 +176,6 @@ def check_cut_and_mix(fn):
         },
         "the targets differ from (1 − share) · target + share · partner's target, share being that of replaced pixels",
     )
-
-
-def split_product(product: Float[Tensor, "d d"], rank: int) -> tuple[Float[Tensor, "d r"], Float[Tensor, "d r"]]:
-    """``left`` and ``right``: ``left @ right.T`` is as near to the product as ``rank`` allows, both equally large."""
-    u, s, vh = torch.linalg.svd(product)
-    root = s[:rank].sqrt()
-    return u[:, :rank] * root, vh[:rank].T * root
 
 
 @checks(split_product)
