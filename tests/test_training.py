@@ -161,6 +161,27 @@ def test_muon_is_pytorchs_but_for_bf16(shape):
     assert all(distance(ours, theirs(**other)) > 0.03 for other in others)
 
 
+def test_muon_moves_each_matrix_as_if_it_were_alone():
+    shapes = ((6, 10), (10, 6), (6, 10), (6, 6))
+
+    def after(*numbers: int) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        starts = [torch.randn(shape) for shape in shapes]
+        matrices = {number: torch.nn.Parameter(starts[number]) for number in numbers}
+        optimizer = Muon(list(matrices.values()), lr=0.02)
+        for step in range(3):
+            for number, matrix in matrices.items():
+                torch.manual_seed(10 * step + number)
+                # The third has no gradient at first, so its average is younger than that of its twin in shape.
+                matrix.grad = 10**number * torch.randn(matrix.shape) if (step, number) != (0, 2) else None
+            optimizer.step()
+        return [matrix.detach() for matrix in matrices.values()]
+
+    together, alone = after(0, 1, 2, 3), [after(number)[0] for number in range(4)]
+    torch.testing.assert_close(together, alone)
+    assert not torch.allclose(alone[0], alone[2])
+
+
 def test_muon_needs_blocks():
     with pytest.raises(ValueError, match="'muon' is for the matrices in a model's blocks, and Linear has none there"):
         make_optimizer(torch.nn.Linear(3, 2), replace(CONFIG, optimizer="muon"))
@@ -290,7 +311,7 @@ def test_precision_is_that_of_the_forward_pass_and_of_muon(digits, monkeypatch):
     losses = {}
 
     def noting(matrix, *steps):
-        seen.append((matrix @ matrix.T).dtype)
+        seen.append((matrix @ matrix.mT).dtype)
         return orthogonalize(matrix, *steps)
 
     monkeypatch.setattr(training.optimizers, "orthogonalize", noting)

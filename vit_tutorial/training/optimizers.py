@@ -48,37 +48,43 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self) -> None:
-        """Move each matrix that has a gradient."""
+        """Move each matrix that has a gradient; those of one shape together, which spares a GPU many small products."""
         for group in self.param_groups:
+            by_shape = {}
             for matrix in group["params"]:
                 if matrix.grad is None:
                     continue
                 state = self.state[matrix]
                 if not state:
                     state["momentum_buffer"] = torch.zeros_like(matrix)
-                state["momentum_buffer"].lerp_(matrix.grad, 1 - group["momentum"])
-                ahead = matrix.grad.lerp(state["momentum_buffer"], group["momentum"])  # Nesterov
-                matrix.mul_(1 - group["lr"] * group["weight_decay"])
+                by_shape.setdefault(matrix.shape, []).append((matrix, matrix.grad, state["momentum_buffer"]))
+            for shape, found in by_shape.items():
+                matrices, gradients, averages = zip(*found, strict=True)
+                torch._foreach_lerp_(averages, gradients, 1 - group["momentum"])
+                ahead = torch._foreach_lerp(gradients, averages, group["momentum"])  # Nesterov
+                torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
                 # Singular values of 1 make the numbers of a step about 1 / √(the longer side); AdamW's are about 0.2.
-                matrix.add_(orthogonalize(ahead), alpha=-0.2 * math.sqrt(max(matrix.shape)) * group["lr"])
+                scale = 0.2 * math.sqrt(max(shape)) * group["lr"]
+                torch._foreach_add_(matrices, orthogonalize(torch.stack(ahead)).unbind(), alpha=-scale)
 
 
-def orthogonalize(matrix: Float[Tensor, "rows cols"], steps: int = 5) -> Float[Tensor, "rows cols"]:
-    """Bring all singular values of a matrix near 1 without computing them.
+def orthogonalize(matrices: Float[Tensor, "*n rows cols"], steps: int = 5) -> Float[Tensor, "*n rows cols"]:
+    """Bring all singular values of each matrix near 1 without computing them.
 
     ``(a + b XXᵀ + c (XXᵀ)²) X`` has X's singular vectors and, for each singular value s, ``a s + b s³ + c s⁵``. With
     these three numbers, repeated steps carry any s in 0..1 that is not tiny to about 0.7 to 1.2: near enough, and fast.
 
     Args:
-        matrix: zeros stay zeros; otherwise its scale does not count, unless its norm is below 1e-7.
+        matrices: zeros stay zeros; otherwise a matrix's scale does not count, unless its norm is below 1e-7.
         steps: of the iteration.
     """
-    if matrix.shape[0] > matrix.shape[1]:
-        return orthogonalize(matrix.T, steps).T  # the smaller products
+    if matrices.shape[-2] > matrices.shape[-1]:
+        return orthogonalize(matrices.mT, steps).mT  # the smaller products
     a, b, c = 3.4445, -4.7750, 2.0315
-    x = matrix / matrix.norm().clamp(min=1e-7)  # the singular values are at most 1 now
+    # Divided by its norm, a matrix has no singular value above 1.
+    x = matrices / matrices.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
     for _ in range(steps):
-        gram = x @ x.T
+        gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x
     return x
 
