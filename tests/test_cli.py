@@ -99,13 +99,13 @@ def test_record_writes_into_the_package(own_folder, monkeypatch):
 
 
 def test_sweep_prints_runs_that_broke(own_folder, monkeypatch, capsys):
-    ended = {"variant": "base", "seed": 0, "test_accuracy": 0.5}
+    ended = {"variant": "base", "seed": 0, "val_accuracy": 0.25, "test_accuracy": 0.5}
     broke = {"variant": "base", "seed": 1, "broke": "the loss is nan at step 3 of 9"}
     monkeypatch.setattr(cli, "run_sweep", lambda *given, **options: None)
     monkeypatch.setattr(cli, "load_sweep", lambda name, broken=False: [broke] if broken else [ended])
     assert main(["sweep", "mnist", "--quiet", "--device", "cpu"]) in (0, None)
     printed = capsys.readouterr().out
-    assert "base: test accuracy 50.00% (50.00%)" in printed
+    assert "base: val accuracy 25.00% (25.00%) test accuracy 50.00% (50.00%)" in printed
     assert "base: seed 1 broke: the loss is nan at step 3 of 9" in printed
 
 
@@ -116,9 +116,10 @@ def test_sweep_prints_means_and_writes_rows(own_folder, monkeypatch, capsys):
     main(command)
     rows = [json.loads(line) for line in (own_folder / "runs/sweeps/cifar10-lr.jsonl").read_text().splitlines()]
     assert [(row["variant"], row["seed"]) for row in rows] == [("decay-0", 0), ("decay-0", 2)]
-    accuracies = [row["test_accuracy"] for row in rows]
-    shown = f"decay-0: test accuracy {sum(accuracies) / 2:.2%} ({accuracies[0]:.2%}, {accuracies[1]:.2%})"
-    assert shown in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    for split in ("val", "test"):
+        first, second = (row[f"{split}_accuracy"] for row in rows)
+        assert f"{split} accuracy {(first + second) / 2:.2%} ({first:.2%}, {second:.2%})" in printed
     before = (own_folder / "runs/sweeps/cifar10-lr.jsonl").read_text()
     main(command)
     assert (own_folder / "runs/sweeps/cifar10-lr.jsonl").read_text() == before

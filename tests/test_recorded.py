@@ -132,6 +132,19 @@ def test_the_device_of_a_run_says_what_the_processor_can_do(in_folder):
     assert metrics["device"].startswith(f"CPU ({torch.backends.cpu.get_cpu_capability()}), {threads} thread")
 
 
+def test_a_run_is_of_the_commit_it_was_started_from(monkeypatch, tmp_path):
+    commits = iter(["started", "moved on"])
+    monkeypatch.setattr(recorded, "_commit", lambda: next(commits))
+    fit = recorded.fit
+
+    def meanwhile(*arguments, **options):
+        assert next(commits) == "moved on"
+        return fit(*arguments, **options)
+
+    monkeypatch.setattr(recorded, "fit", meanwhile)
+    assert run_recipe("digits", replace(TINY, epochs=1), tmp_path, progress=False)["commit"] == "started"
+
+
 def test_unknown_run(in_folder, tmp_path):
     with pytest.raises(ValueError, match="no finished run 'nope'; recorded are: tiny"):
         load_metrics("nope")

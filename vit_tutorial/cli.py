@@ -159,9 +159,12 @@ def _sweep(options: argparse.Namespace, _: list[str]) -> None:
     )
     ended = load_sweep(options.name)
     for variant in dict.fromkeys(row["variant"] for row in ended):
-        found = [row["test_accuracy"] for row in ended if row["variant"] == variant]
-        each = ", ".join(f"{accuracy:.2%}" for accuracy in found)
-        print(f"{variant:>18}: test accuracy {sum(found) / len(found):.2%} ({each})")
+        print(f"{variant:>18}:", end="")
+        for split in ("val", "test"):
+            found = [row[f"{split}_accuracy"] for row in ended if row["variant"] == variant]
+            each = ", ".join(f"{accuracy:.2%}" for accuracy in found)
+            print(f" {split} accuracy {sum(found) / len(found):.2%} ({each})", end="")
+        print()
     for row in load_sweep(options.name, broken=True):
         print(f"{row['variant']:>18}: seed {row['seed']} broke: {row['broke']}")
     print(f"rows: {folder / options.name}.jsonl, and what came with the package")

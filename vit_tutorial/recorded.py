@@ -61,6 +61,7 @@ def run_recipe(
     train, val = load_split(recipe, "train"), load_split(recipe, "val")
     model = make(recipe)
     checkpoint = folder / "checkpoint.pt"
+    made = provenance(device)  # now: the checkout may move on while this runs
     history = fit(model, train, val, recipe, device=device, checkpoint=checkpoint, progress=progress)
     metrics = {
         "name": name,
@@ -72,7 +73,7 @@ def run_recipe(
         "history": history,
         "test": evaluate(model, load_split(recipe, "test"), recipe),
         "seconds": sum(entry["seconds"] for entry in history),
-        **provenance(device),
+        **made,
     }
     if rank_and_world()[0] == 0:
         folder.mkdir(parents=True, exist_ok=True)
