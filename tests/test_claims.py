@@ -195,7 +195,7 @@ def test_what_chapter_10_says_of_the_shapes_is_what_was_recorded():
     assert len(slight) >= 5  # "also changes that on MNIST are worth a point or less"
     middle, low, high = effect("deep")
     assert -13 < middle < -7 and low < 0 < high and torch.tensor(accuracies["deep"]).std() > 5
-    assert effect("patch-4")[0] < 0 and spent["patch-4"] > 2.5 * spent["base"]
+    assert -8 < effect("patch-4")[0] < effect("patch-4")[2] < 0 and spent["patch-4"] > 2.5 * spent["base"]
     assert min(run["test"]["accuracy"] for run in runs_of("shapes")) > 0.98
     assert mean["wide"] < 50 and mean["post-norm"] < 35
     assert effect("one-head")[2] < 0 and -14 < effect("decay-0")[0] < -6  # "some points", "about ten"
@@ -224,23 +224,25 @@ def test_what_chapter_10_says_of_the_shapes_is_what_was_recorded():
 
 def test_what_chapters_7_and_10_say_of_the_ablation_on_cifar10_is_what_was_recorded():
     for key in ("val_accuracy", "test_accuracy"):
-        found = points("cifar10", key)
+        not_shown = ("resnet", "share", "shuffled")
+        found = {name: v for name, v in points("cifar10", key).items() if not any(word in name for word in not_shown)}
         mean = {name: sum(values) / len(values) for name, values in found.items()}
         assert all(len(values) == 2 for values in found.values()) and len(found) == 15  # "two seeds each"
         intervals = {name: effect_of(found, name, "base") for name in found if name != "base"}
         if key == "val_accuracy":
             assert sum(max(values) < min(found["base"]) for values in found.values()) == 8
             assert sum(min(values) > max(found["base"]) for values in found.values()) == 2
-            assert intervals["label-smoothing"][1] < 0 < intervals["label-smoothing"][2]
         worst = sorted(mean, key=mean.get)
         assert worst[0] == "adamw" and set(worst[1:3]) == {"adamw-quarter-lr", "cutmix"}
         assert mean["cutmix"] < mean["mixup"] < mean["rand-augment"] < mean["base"] - 1
         behind, ahead = ("adamw", "adamw-quarter-lr", "cutmix", "mixup"), ("no-final-norm", "torch-init")
         assert all(max(found[name]) < min(found["base"]) for name in behind)
         assert all(min(found[name]) > max(found["base"]) for name in ahead)
+        lost = {name for name, (_, _, high) in intervals.items() if high < 0}
+        gained = {name for name, (_, low, _) in intervals.items() if low > 0}
+        if key == "val_accuracy":
+            assert lost == {"adamw", "adamw-quarter-lr", "cutmix"} and not gained
         if key == "test_accuracy":
-            lost = {name for name, (_, _, high) in intervals.items() if high < 0}
-            gained = {name for name, (_, low, _) in intervals.items() if low > 0}
             assert lost == {"adamw", "adamw-quarter-lr", "mixup", "label-smoothing"} and gained == {"torch-init"}
             assert intervals["label-smoothing"][2] > -0.1  # "barely"
             assert max(found["base"]) - min(found["base"]) < 0.1  # "happen to lie close together"
