@@ -148,7 +148,7 @@ def test_what_chapter_10_says_of_mnist_is_what_was_recorded():
         assert -1.5 < middle < -0.7 and low < 0 < high < 0.2
     assert effect("decay-all")[1] > 0 and effect("mean-pool")[1] < 0 < effect("mean-pool")[2]
     assert effect("rand-augment")[2] < 0 and effect("cutmix")[2] < 0
-    unseen = ("mixup", "label-smoothing", "no-clipping", "patch-4", "many-heads", "positions-learned")
+    unseen = ("raw-pixels", "mixup", "label-smoothing", "no-clipping", "patch-4", "many-heads", "positions-learned")
     assert all(effect(variant)[1] < 0 < effect(variant)[2] for variant in unseen)
     assert all(effect(variant)[2] > 0 for variant in ("no-final-norm", "torch-init", "deep"))
     middle, low, high = effect("no-average")
@@ -196,6 +196,9 @@ def test_what_chapter_10_says_of_the_shapes_is_what_was_recorded():
     middle, low, high = effect("deep")
     assert -13 < middle < -7 and low < 0 < high and torch.tensor(accuracies["deep"]).std() > 5
     assert -8 < effect("patch-4")[0] < effect("patch-4")[2] < 0 and spent["patch-4"] > 2.5 * spent["base"]
+    times = recorded("shapes", "seconds")
+    assert min(times["deep"]) > 2 * min(times["base"])  # "more than twice"
+    assert effect("raw-pixels")[0] < -30  # "more than thirty points"
     assert min(run["test"]["accuracy"] for run in runs_of("shapes")) > 0.98
     assert mean["wide"] < 50 and mean["post-norm"] < 35
     assert effect("one-head")[2] < 0 and -14 < effect("decay-0")[0] < -6  # "some points", "about ten"
