@@ -330,7 +330,8 @@ CIFAR10_SMALL_100 = replace(
 )
 
 # vit-tutorial train cifar10-best
-# As far as a plain ViT below 10 million parameters goes, in 200 passes. Wants a GPU; not recorded yet, and untuned.
+# As far as a plain ViT below 10 million parameters goes, in 200 passes. Wants a GPU; not recorded yet, and untuned. Its
+# weights would be 20 MB, more than the package may hold: record it with --no-weights.
 CIFAR10_BEST = replace(
     CIFAR10_SMALL_100,
     model=replace(CIFAR10_SMALL_100.model, embed_dim=320, depth=8, num_heads=5),
