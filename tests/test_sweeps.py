@@ -118,13 +118,17 @@ def test_the_clinic_has_every_model_that_is_sick_and_its_healthy_twin():
         "healthy",
         "healthy, mean pool",
         "attention across the batch, mean pool",
+        "healthy, low rate",
+        "dead residual norm, low rate",
     } - {"selection on the test set"}
     base = sweep.recipes["healthy"]
     models = {name: sweep.makers[name](recipe) for name, recipe in sweep.recipes.items()}
     torch.testing.assert_close(models["healthy"].state_dict(), make_model(base).state_dict())
     assert [finding.bug for finding in diagnose(models["scale by √dim"])] == ["scale by √dim"]
+    changed = {"": base, " mean pool": replace(base, model=replace(base.model, pool="mean"))}
+    changed[" low rate"] = replace(base, lr=base.lr / 4)
     for name, recipe in sweep.recipes.items():
-        assert recipe == (replace(base, model=replace(base.model, pool="mean")) if "mean pool" in name else base)
+        assert recipe == changed[name.partition(",")[2]]
 
 
 def test_a_sweep_has_a_row_for_each_run_and_goes_on_where_it_stopped(tmp_path, monkeypatch):

@@ -125,11 +125,16 @@ def _sweep(base: Recipe, resnet_epochs: int, **sizes: dict) -> Sweep:
 
 
 def _clinic(base: Recipe) -> Sweep:
-    """The healthy model and every patient whose model is sick; two of them with mean pooling as well."""
+    """The healthy model and every patient whose model is sick; one of them with mean pooling as well, and one at a
+    rate at which it survives."""
+    sick = [name for name, patient in PATIENTS.items() if patient.select is last_pass]
     recipes, makers = {}, {}
-    for variant, recipe in (("", base), (", mean pool", replace(base, model=replace(base.model, pool="mean")))):
-        sick = [name for name, patient in PATIENTS.items() if patient.select is last_pass]
-        for name in ["healthy", *(sick if recipe is base else ["attention across the batch"])]:
+    for variant, recipe, patients in (
+        ("", base, sick),
+        (", mean pool", replace(base, model=replace(base.model, pool="mean")), ["attention across the batch"]),
+        (", low rate", replace(base, lr=base.lr / 4), ["dead residual norm"]),
+    ):
+        for name in ("healthy", *patients):
             recipes[name + variant], makers[name + variant] = recipe, partial(_make_patient, name)
     return Sweep(recipes, base_seeds=6, makers=makers)
 
