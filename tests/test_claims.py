@@ -242,6 +242,7 @@ def test_what_chapters_7_and_10_say_of_the_ablation_on_cifar10_is_what_was_recor
     for key in ("val_accuracy", "test_accuracy"):
         not_shown = ("resnet", "share", "shuffled")
         found = {name: v for name, v in points("cifar10", key).items() if not any(word in name for word in not_shown)}
+        found = {name: values for name, values in found.items() if len(values) > 1}
         mean = {name: sum(values) / len(values) for name, values in found.items()}
         assert all(len(values) == 2 for values in found.values()) and len(found) == 15  # "two seeds each"
         intervals = {name: effect_of(found, name, "base") for name in found if name != "base"}
@@ -276,6 +277,43 @@ def test_what_chapters_7_and_10_say_of_the_ablation_on_cifar10_is_what_was_recor
         assert all(abs(mean[name] - mean["base"]) < 1.1 for name in ("constant-lr", "no-warmup"))
 
 
+def test_what_chapter_10_says_of_single_runs_on_cifar10_is_what_was_recorded():
+    found = {
+        name: v for name, v in points("cifar10").items() if not any(w in name for w in ("resnet", "share", "shuf"))
+    }
+    mean = {name: sum(values) / len(values) for name, values in found.items()}
+    away = {name: mean[name] - mean["base"] for name in found}
+    assert -5 < away["patch-8"] < -3.5 and -10.5 < away["patch-16"] < -9.5  # "four", "ten"
+    assert -7 < away["wide"] < -5.5 and -3.2 < away["deep"] < -2.5  # "six", "nearly three"
+    spent = recorded("cifar10", "seconds")
+    assert min(spent["base"]) > 3 * max(spent["patch-8"]) > 3 * max(spent["patch-16"])  # "several times"
+    scatter = {name: torch.tensor(values).std().item() for name, values in found.items() if len(values) == 2}
+    assert sorted(scatter, key=scatter.get)[-1] == "cutmix"
+
+
+def test_what_chapter_10_says_of_the_resnet_on_cifar10_is_what_was_recorded():
+    accuracies = points("cifar10")
+    mean = {variant: sum(found) / len(found) for variant, found in accuracies.items()}
+    vits = [name for name in mean if "resnet" not in name]
+    assert min(accuracies["resnet"]) > max(max(accuracies[name]) for name in vits)
+    assert round(mean["resnet"] - mean["base"]) == 10 and round(mean["resnet-equal-time"] - mean["base"]) == 15
+    passes = [SWEEPS["cifar10"].recipes[name].epochs for name in ("resnet-equal-time", "resnet")]
+    assert passes[0] == 2 * passes[1]
+    spent = recorded("cifar10", "seconds")
+    assert max(spent["resnet-equal-time"]) < min(spent["base"])
+    shares = ("share-1", "share-3", "share-10", "share-30")
+    ahead = [mean[f"resnet-{share}"] - mean[share] for share in shares] + [mean["resnet"] - mean["base"]]
+    assert 8.5 < min(ahead) < max(ahead) < 12.5  # "by nine to twelve points at every share"
+    assert min(accuracies["resnet-share-10"]) > max(accuracies["base"])
+
+    def lost(order: str, prefix: str = "") -> float:
+        return mean[f"{prefix}no-augment"] - mean[f"{prefix}shuffled-{order}"]
+
+    assert abs(lost("patches")) < 0.5 and lost("patches", "resnet-") > 10
+    assert round(lost("pixels")) == 12 and 17.5 < lost("pixels", "resnet-") < 20
+    assert 0 < mean["resnet-shuffled-pixels"] - mean["shuffled-pixels"] < 4  # "a little ahead"
+
+
 def test_what_chapter_10_says_of_the_end_of_mnist_s_front_is_what_was_recorded():
     costs, accuracies = [], []
     for name in ("mnist-patch14", "mnist", "mnist-patch4"):
@@ -291,7 +329,7 @@ def test_what_chapter_11_says_of_the_recorded_runs():
     accuracies, val = points("clinic"), recorded("clinic", "val_accuracy")
 
     def effect(variant: str, of: dict[str, list[float]] = accuracies) -> tuple[float, float, float]:
-        twin = "healthy, mean pool" if variant.endswith("mean pool") else "healthy"
+        twin = "healthy" + "".join(variant.partition(",")[1:])
         return effect_of(of, variant, twin)
 
     assert set(SWEEPS["clinic"].recipes) - set(accuracies) == {"dead residual norm"}
@@ -307,7 +345,11 @@ def test_what_chapter_11_says_of_the_recorded_runs():
     _, low, high = effect(across, val)
     assert low < 0 < high and effect(across)[2] < -20
     assert effect("no final norm")[1] > 0
-    others = set(accuracies) - {"healthy", "healthy, mean pool", "attention across the batch", across, "no final norm"}
+    said = {"attention across the batch", across, "no final norm", "dead residual norm, low rate"}
+    for of in (accuracies, points("clinic", "val_accuracy")):
+        middle, _, high = effect("dead residual norm, low rate", of)
+        assert -2.5 < middle < -1.5 and high < 0  # "about two points"
+    others = {variant for variant in accuracies if not variant.startswith("healthy")} - said
     for variant in others:
         _, low, high = effect(variant)
         assert high < 0 if variant in behind else low < 0 < high, variant
