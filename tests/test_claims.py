@@ -321,12 +321,14 @@ def test_what_chapter_10_says_of_the_resnet_on_cifar10_is_what_was_recorded():
     ahead = [mean[f"resnet-{share}"] - mean[share] for share in shares] + [mean["resnet"] - mean["base"]]
     assert 8 < min(ahead) < max(ahead) < 14  # "by eight to fourteen points at every share"
     assert min(accuracies["resnet-share-10"]) > max(accuracies["base"])
+    assert all(min(accuracies[f"resnet-{share}"]) > max(accuracies[share]) for share in shares)
 
     def lost(order: str, prefix: str = "") -> float:
         return mean[f"{prefix}no-augment"] - mean[f"{prefix}shuffled-{order}"]
 
     assert abs(lost("patches")) < 0.5 and lost("patches", "resnet-") > 10
     assert 11 < lost("pixels") < 12 and 18 < lost("pixels", "resnet-") < 19  # "more than eleven", "… eighteen"
+    assert min(accuracies["shuffled-patches"]) > max(accuracies["resnet-shuffled-patches"])  # "for once"
     assert 0 < mean["resnet-shuffled-pixels"] - mean["shuffled-pixels"] < 4  # "a little ahead"
 
 
