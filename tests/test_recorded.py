@@ -132,6 +132,16 @@ def test_the_device_of_a_run_says_what_the_processor_can_do(in_folder):
     assert metrics["device"].startswith(f"CPU ({torch.backends.cpu.get_cpu_capability()}), {threads} thread")
 
 
+def test_the_commit_is_that_of_the_code_that_runs_whatever_git_says_later(monkeypatch):
+    first = recorded._commit()
+
+    def moved_on(*arguments, **options):
+        raise AssertionError("git was asked again")
+
+    monkeypatch.setattr(recorded.subprocess, "run", moved_on)
+    assert recorded._commit() == first
+
+
 def test_a_run_is_of_the_commit_it_was_started_from(monkeypatch, tmp_path):
     commits = iter(["started", "moved on"])
     monkeypatch.setattr(recorded, "_commit", lambda: next(commits))

@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import asdict, fields
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -107,6 +108,7 @@ def _device_name(device: str) -> str:
     return f"CPU ({torch.backends.cpu.get_cpu_capability()}), {threads} thread{'s' if threads > 1 else ''}"
 
 
+@cache  # of the code that this process runs: the checkout may move on beneath it
 def _commit() -> str:
     """The checkout's commit, with a ``+`` where files of the package differ from it; empty outside a checkout."""
     here = Path(__file__).parent

@@ -65,12 +65,11 @@ def run_sweep(
             at_work = folder / f".{name}-{variant}-{seed}-{digest}"
             at_work.mkdir(parents=True, exist_ok=True)
             make = sweep.makers.get(variant, make_model)
-            where = provenance(device)
             options = {"make": make, "device": device, "keep_weights": False, "progress": False}
             try:
                 row = _row(variant, run_recipe(name, recipe, at_work, **options))
             except FloatingPointError as error:
-                row = _broken_row(variant, recipe, str(error).split(",")[0], where)
+                row = _broken_row(variant, recipe, str(error).split(",")[0], provenance(device))
             _append(folder / f"{name}.jsonl", row)
             shutil.rmtree(at_work)
             bar.update()
