@@ -10,6 +10,8 @@ from vit_tutorial.recorded import FOLDER, load_metrics, recipe_from_dict, record
 from vit_tutorial.sweeps import effect_interval, read_rows
 from vit_tutorial.variants import SWEEPS
 
+SHARES = ("share-1", "share-3", "share-10", "share-30")
+
 
 def recorded(sweep: str, key: str) -> dict[str, list[float]]:
     """One column of a sweep's recorded runs, by recipe: a value for each seed. Runs that broke are left out."""
@@ -23,6 +25,11 @@ def recorded(sweep: str, key: str) -> dict[str, list[float]]:
 def points(sweep: str, key: str = "test_accuracy") -> dict[str, list[float]]:
     """One column of accuracies in per cent."""
     return {name: [100 * share for share in shares] for name, shares in recorded(sweep, key).items()}
+
+
+def single_changes(values: dict) -> dict:
+    """Those of the ViT with one thing changed, and the base: without the ResNet, the shares and the shuffled images."""
+    return {name: v for name, v in values.items() if not any(w in name for w in ("resnet", "shuffled", "share"))}
 
 
 def effect_of(values: dict[str, list[float]], variant: str, base: str) -> tuple[float, float, float]:
@@ -145,7 +152,7 @@ def test_what_chapter_10_says_of_mnist_is_what_was_recorded():
     def effect(variant: str, base: str = "base") -> tuple[float, float, float]:
         return effect_of(accuracies, variant, base)
 
-    others = [name for name in mean if not any(word in name for word in ("resnet", "shuffled", "share"))]
+    others = single_changes(mean)
     costly = {"adamw", "softmax-head", "wide", "no-positions"}
     for variant in others:
         middle, low, high = effect(variant)
@@ -179,8 +186,7 @@ def test_what_chapter_10_says_of_mnist_is_what_was_recorded():
     for variant in ("resnet", "resnet-equal-time"):
         assert effect(variant)[1] > 0 and 100 - mean[variant] < (100 - mean["base"]) / 2
     assert spent["resnet-equal-time"] < spent["base"]
-    shares = ("share-1", "share-3", "share-10", "share-30")
-    assert all(mean[f"resnet-{share}"] > mean[share] for share in shares)
+    assert all(mean[f"resnet-{share}"] > mean[share] for share in SHARES)
     assert abs(effect("resnet-share-1")[0]) < 0.5
 
     for order in ("shuffled-patches", "shuffled-pixels"):
@@ -226,8 +232,7 @@ def test_what_chapter_10_says_of_the_shapes_is_what_was_recorded():
 
     assert min(mean["resnet"], mean["resnet-equal-time"], mean["resnet-share-10"]) > 99.5
     assert spent["resnet-equal-time"] < 1.2 * spent["base"]
-    shares = ("share-1", "share-3", "share-10", "share-30")
-    assert all(mean[f"resnet-{share}"] > mean[share] for share in shares)
+    assert all(mean[f"resnet-{share}"] > mean[share] for share in SHARES)
     assert mean["share-10"] < mean["base"] - 10 and mean["share-3"] < 40
     assert 12 < mean["share-1"] < 17 and 22 < mean["resnet-share-1"] < 30  # "one in seven", "about one in four"
     middle, low, high = effect("shuffled-patches", "no-augment")
@@ -240,9 +245,7 @@ def test_what_chapter_10_says_of_the_shapes_is_what_was_recorded():
 
 def test_what_chapters_7_and_10_say_of_the_ablation_on_cifar10_is_what_was_recorded():
     for key in ("val_accuracy", "test_accuracy"):
-        not_shown = ("resnet", "share", "shuffled")
-        found = {name: v for name, v in points("cifar10", key).items() if not any(word in name for word in not_shown)}
-        found = {name: values for name, values in found.items() if len(values) > 1}
+        found = {name: v for name, v in single_changes(points("cifar10", key)).items() if len(v) > 1}
         mean = {name: sum(values) / len(values) for name, values in found.items()}
         assert all(len(values) == 2 for values in found.values()) and len(found) == 15  # "two seeds each"
         intervals = {name: effect_of(found, name, "base") for name in found if name != "base"}
@@ -278,9 +281,7 @@ def test_what_chapters_7_and_10_say_of_the_ablation_on_cifar10_is_what_was_recor
 
 
 def test_what_chapter_10_says_of_single_runs_on_cifar10_is_what_was_recorded():
-    found = {
-        name: v for name, v in points("cifar10").items() if not any(w in name for w in ("resnet", "share", "shuf"))
-    }
+    found = single_changes(points("cifar10"))
     mean = {name: sum(values) / len(values) for name, values in found.items()}
     away = {name: mean[name] - mean["base"] for name in found}
     assert -5 < away["patch-8"] < -3.5 and -10.5 < away["patch-16"] < -9.5  # "four", "ten"
@@ -317,11 +318,10 @@ def test_what_chapter_10_says_of_the_resnet_on_cifar10_is_what_was_recorded():
     assert passes[0] == 2 * passes[1]
     spent = recorded("cifar10", "seconds")
     assert max(spent["resnet-equal-time"]) < min(spent["base"])
-    shares = ("share-1", "share-3", "share-10", "share-30")
-    ahead = [mean[f"resnet-{share}"] - mean[share] for share in shares] + [mean["resnet"] - mean["base"]]
+    ahead = [mean[f"resnet-{share}"] - mean[share] for share in SHARES] + [mean["resnet"] - mean["base"]]
     assert 8 < min(ahead) < max(ahead) < 14  # "by eight to fourteen points at every share"
     assert min(accuracies["resnet-share-10"]) > max(accuracies["base"])
-    assert all(min(accuracies[f"resnet-{share}"]) > max(accuracies[share]) for share in shares)
+    assert all(min(accuracies[f"resnet-{share}"]) > max(accuracies[share]) for share in SHARES)
 
     def lost(order: str, prefix: str = "") -> float:
         return mean[f"{prefix}no-augment"] - mean[f"{prefix}shuffled-{order}"]
