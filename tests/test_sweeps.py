@@ -70,7 +70,7 @@ def test_each_variant_differs_in_what_its_name_says(name):
         elif variant.startswith("resnet"):
             share = {"share": int(variant.split("-")[-1]) / 100} if "share" in variant else {}
             passes = {"mnist": 1, "shapes": 3, "cifar10": 10}[name]
-            epochs = {"epochs": passes} if variant == "resnet-equal-time" else {}
+            epochs = {"epochs": passes} if "equal-time" in variant else {}
             assert changed == {"optimizer": "adamw", "lr": 4e-3, "ema": 0.0, **share, **epochs}
         elif variant == "adamw-quarter-lr":
             assert changed == {"optimizer": "adamw", "lr": base["lr"] / 4}

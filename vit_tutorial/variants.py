@@ -87,14 +87,17 @@ def _resnet(base: Recipe) -> Recipe:
 
 def with_resnet(base: Recipe, epochs: int) -> dict[str, Recipe]:
     """A ResNet in the ViT's place, with its own optimizer and rate and without the average of the weights, on all
-    images and on shares of them.
+    images and on shares of them: for as many passes as the base, and for as long.
 
     Args:
         epochs: passes of a ResNet that is to train for as long as the base does.
     """
     resnet = _resnet(base)
-    shares = {f"resnet-share-{percent}": replace(resnet, share=percent / 100) for percent in SHARES}
-    return {"resnet": resnet, "resnet-equal-time": replace(resnet, epochs=epochs)} | shares
+    return {
+        name + suffix: replace(recipe, share=share)
+        for name, recipe in (("resnet", resnet), ("resnet-equal-time", replace(resnet, epochs=epochs)))
+        for suffix, share in {"": 1.0, **{f"-share-{percent}": percent / 100 for percent in SHARES}}.items()
+    }
 
 
 def shuffled(base: Recipe) -> tuple[dict[str, Recipe], dict[str, Maker]]:
@@ -165,7 +168,7 @@ SWEEPS = {
         one_head={"num_heads": 1},
         many_heads={"num_heads": 12},
     ),
-    # Patches of 8, not the recipe's 4: a quarter of the tokens, and all 138 runs take two hours of a core.
+    # Patches of 8, not the recipe's 4: a quarter of the tokens, and all 150 runs take two hours of a core.
     "shapes": _sweep(
         replace(RECIPES["shapes"], epochs=5, model=replace(RECIPES["shapes"].model, patch_size=8)),
         resnet_epochs=3,
