@@ -27,6 +27,11 @@ def points(sweep: str, key: str = "test_accuracy") -> dict[str, list[float]]:
     return {name: [100 * share for share in shares] for name, shares in recorded(sweep, key).items()}
 
 
+def with_share(variant: str, share: str | None) -> str:
+    """The name of a variant on a share of the images, or on all of them."""
+    return f"{variant}-{share}" if share else variant
+
+
 def single_changes(values: dict) -> dict:
     """Those of the ViT with one thing changed, and the base: without the ResNet, the shares and the shuffled images."""
     return {name: v for name, v in values.items() if not any(w in name for w in ("resnet", "shuffled", "share"))}
@@ -185,9 +190,13 @@ def test_what_chapter_10_says_of_mnist_is_what_was_recorded():
     assert min(accuracies["resnet"]) > best  # "ahead of every ViT of the sweep"
     for variant in ("resnet", "resnet-equal-time"):
         assert effect(variant)[1] > 0 and 100 - mean[variant] < (100 - mean["base"]) / 2
-    assert spent["resnet-equal-time"] < spent["base"]
+    assert spent["resnet-equal-time"] < spent["base"] < spent["resnet"]
     assert all(mean[f"resnet-{share}"] > mean[share] for share in SHARES)
     assert abs(effect("resnet-share-1")[0]) < 0.5
+    for share in (*SHARES, None):
+        at_equal = {of: with_share(f"resnet{of}", share) for of in ("", "-equal-time")}
+        assert effect(at_equal["-equal-time"], share or "base")[1] > 0  # "on both it stays ahead"
+        assert -0.25 < effect(at_equal["-equal-time"], at_equal[""])[0] < -0.05  # "one or two tenths"
 
     for order in ("shuffled-patches", "shuffled-pixels"):
         lost = effect(f"resnet-{order}", "resnet-no-augment")[0]
@@ -231,8 +240,17 @@ def test_what_chapter_10_says_of_the_shapes_is_what_was_recorded():
     assert effect("no-augment")[1] < 0 < effect("no-augment")[2]
 
     assert min(mean["resnet"], mean["resnet-equal-time"], mean["resnet-share-10"]) > 99.5
-    assert spent["resnet-equal-time"] < 1.2 * spent["base"]
+    assert spent["resnet-equal-time"] < 1.2 * spent["base"] and spent["base"] < spent["resnet"]
     assert all(mean[f"resnet-{share}"] > mean[share] for share in SHARES)
+    for share in (*SHARES, None):
+        at_equal = {of: with_share(f"resnet{of}", share) for of in ("", "-equal-time")}
+        assert effect(at_equal["-equal-time"], share or "base")[1] > 0  # "on both it stays ahead"
+        if share:  # on all images no run makes a mistake
+            _, low, high = effect(at_equal["-equal-time"], at_equal[""])
+            assert low < 0 < high  # "no difference can be seen"
+    passes = [SWEEPS[sweep].recipes["resnet-equal-time"].epochs for sweep in ("mnist", "shapes")]
+    assert passes == [1, 3] and [SWEEPS[sweep].recipes["base"].epochs for sweep in ("mnist", "shapes")] == [2, 5]
+    assert min(accuracies["resnet"] + accuracies["resnet-equal-time"]) == 100
     assert mean["share-10"] < mean["base"] - 10 and mean["share-3"] < 40
     assert 12 < mean["share-1"] < 17 and 22 < mean["resnet-share-1"] < 30  # "one in seven", "about one in four"
     middle, low, high = effect("shuffled-patches", "no-augment")
@@ -317,11 +335,20 @@ def test_what_chapter_10_says_of_the_resnet_on_cifar10_is_what_was_recorded():
     passes = [SWEEPS["cifar10"].recipes[name].epochs for name in ("resnet-equal-time", "resnet")]
     assert passes[0] == 2 * passes[1]
     spent = recorded("cifar10", "seconds")
-    assert max(spent["resnet-equal-time"]) < min(spent["base"])
+    assert max(spent["resnet"]) < max(spent["resnet-equal-time"]) < min(spent["base"])
     ahead = [mean[f"resnet-{share}"] - mean[share] for share in SHARES] + [mean["resnet"] - mean["base"]]
     assert 8 < min(ahead) < max(ahead) < 14  # "by eight to fourteen points at every share"
     assert min(accuracies["resnet-share-10"]) > max(accuracies["base"])
     assert all(min(accuracies[f"resnet-{share}"]) > max(accuracies[share]) for share in SHARES)
+    brought, ahead = [], []  # by five more passes; of the ViT, with them
+    for share in (*SHARES, None):
+        longer, as_many = (with_share(name, share) for name in ("resnet-equal-time", "resnet"))
+        brought.append(mean[longer] - mean[as_many])
+        ahead.append(mean[longer] - mean[share or "base"])
+        assert min(accuracies[longer]) > max(accuracies[share or "base"])
+    _, low, high = effect_of(accuracies, "resnet-equal-time-share-1", "resnet-share-1")
+    assert brought == sorted(brought) and low < 0 < high and round(brought[-1]) == 5
+    assert [round(min(ahead)), round(max(ahead))] == [8, 15]
 
     def lost(order: str, prefix: str = "") -> float:
         return mean[f"{prefix}no-augment"] - mean[f"{prefix}shuffled-{order}"]
