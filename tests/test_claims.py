@@ -12,6 +12,10 @@ from vit_tutorial.sweeps import effect_interval, read_rows
 from vit_tutorial.variants import SWEEPS
 
 SHARES = ("share-1", "share-3", "share-10", "share-30")
+INGREDIENTS = (  # of chapter 7's ablation
+    *("constant-lr", "no-warmup", "adamw", "adamw-quarter-lr", "decay-all", "no-clipping", "no-average"),
+    *("no-final-norm", "torch-init", "no-augment", "rand-augment", "label-smoothing", "mixup", "cutmix"),
+)
 
 
 @cache
@@ -252,9 +256,9 @@ def test_what_chapter_10_says_of_the_shapes_is_what_was_recorded():
 
 def test_what_chapters_7_and_10_say_of_the_ablation_on_cifar10_is_what_was_recorded():
     for key in ("val_accuracy", "test_accuracy"):
-        found = {name: v for name, v in single_changes(points("cifar10", key)).items() if len(v) > 1}
+        found = {name: v for name, v in points("cifar10", key).items() if name in ("base", *INGREDIENTS)}
         mean = {name: sum(values) / len(values) for name, values in found.items()}
-        assert all(len(values) == 2 for values in found.values()) and len(found) == 15  # "two seeds each"
+        assert all(len(values) == 2 for values in found.values()) and len(found) == 15  # "two seeds"
         intervals = {name: effect_of(found, name, "base") for name in found if name != "base"}
         if key == "val_accuracy":
             scatter = {name: (torch.tensor(values).var() / 2).item() for name, values in found.items()}
@@ -287,32 +291,47 @@ def test_what_chapters_7_and_10_say_of_the_ablation_on_cifar10_is_what_was_recor
         assert all(abs(mean[name] - mean["base"]) < 1.1 for name in ("constant-lr", "no-warmup"))
 
 
-def test_what_chapter_10_says_of_single_runs_on_cifar10_is_what_was_recorded():
+def test_what_chapter_10_says_of_the_model_on_cifar10_is_what_was_recorded():
     found = single_changes(points("cifar10"))
-    mean = {name: sum(values) / len(values) for name, values in found.items()}
-    away = {name: mean[name] - mean["base"] for name in found}
-    assert -5 < away["patch-8"] < -3.5 and -10.5 < away["patch-16"] < -9.5  # "four", "ten"
-    assert -7 < away["wide"] < -5.5 and -3.2 < away["deep"] < -2.5  # "six", "nearly three"
-    assert abs(away["one-head"]) < 0.1 and abs(away["many-heads"]) < 0.1  # "within a tenth of a point"
-    assert 0.5 < away["mean-pool"] < 1 and 3.5 < away["post-norm"] < 4.5  # "less than one", "four points ahead"
-    assert -7 < away["no-positions"] < -6  # "more than six"
-    assert 1 < away["positions-2d"] < away["positions-1d"] < 2.1  # "by one or two"
+    away = {name: effect_of(found, name, "base") for name in found}
+    by = {name: middle for name, (middle, _, _) in away.items()}
+    assert [round(by[name]) for name in ("patch-8", "patch-16", "wide", "softmax-head")] == [-4, -10, -6, -13]
+    assert round(abs(max(found["deep"]) - min(found["deep"]))) == 2 and by["deep"] < 0
+    assert round(by["no-positions"]) == -7 and round(by["mean-pool"]) == 1 and round(by["raw-pixels"]) == -2
+    assert round(by["post-norm"]) == 4 and 1 < by["positions-2d"] < by["positions-1d"] < 2
+    seen = {"patch-8", "patch-16", "wide", "softmax-head", "no-positions", "post-norm"}
+    unseen = {"deep", "one-head", "many-heads", "positions-1d", "positions-2d", "mean-pool", "raw-pixels"}
+    assert all(low > 0 or high < 0 for low, high in (away[name][1:] for name in seen))
+    assert all(low < 0 < high for low, high in (away[name][1:] for name in unseen | {"decay-0", "decay-1"}))
+    on_val = single_changes(points("cifar10", "val_accuracy"))
+    for name in ("positions-1d", "positions-2d"):
+        middle, low, high = effect_of(on_val, name, "base")
+        assert 0 < middle < 1.1 and low < 0 < high  # "one or less"
+    middle, low, high = effect_of(on_val, "post-norm", "base")
+    assert round(middle) == 3 and low < 0 < high
     spent = recorded("cifar10", "seconds")
-    assert min(spent["base"]) > 3 * max(spent["patch-8"]) > 3 * max(spent["patch-16"])  # "several times"
-    scatter = {name: torch.tensor(values).std().item() for name, values in found.items() if len(values) == 2}
-    assert sorted(scatter, key=scatter.get)[-1] == "cutmix"
-    assert round(away["softmax-head"]) == -12 and round(away["raw-pixels"]) == -2
-    assert min(found["adamw"]) > max(found["patch-16"]) > max(found["softmax-head"])  # the two largest costs
-    like_base = {"mean-pool", "one-head", "many-heads", "decay-0", "decay-1"}
-    for key, unclear in (("test_accuracy", {"positions-2d"}), ("val_accuracy", {"positions-1d", "positions-2d"})):
-        judged = {name: torch.tensor(points("cifar10", key)[name]).double() for name in found}
-        variances = [values.var().item() for values in judged.values() if len(values) == 2]
-        reach = 2.1314 * (1.5 * sum(variances) / len(variances)) ** 0.5  # Student's t of 15 degrees of freedom
-        off = {name: (v - judged["base"].mean()).item() for name, v in judged.items() if len(v) == 1}
-        assert len(variances) == 15
-        assert {name for name, by in off.items() if abs(by) < reach} == unclear | like_base
-        assert off["post-norm"] > reach
-    assert 0 < off["positions-1d"] < 1 and 0 < off["positions-2d"] < 1  # "less than one on the validation images"
+    assert pace("cifar10", "base") > 3 * min(spent["patch-8"]) > 3 * min(spent["patch-16"])  # "several times"
+
+
+def test_what_chapter_10_says_of_all_changes_on_cifar10_is_what_was_recorded():
+    clear, far = {}, {}  # by the intervals; by the pooled scatter
+    for key in ("test_accuracy", "val_accuracy"):
+        found = single_changes(points("cifar10", key))
+        assert {len(values) for values in found.values()} == {2} and len(found) - 1 == 29
+        away = {name: effect_of(found, name, "base") for name in found if name != "base"}
+        clear[key] = {name for name, (_, low, high) in away.items() if low > 0 or high < 0}
+        scatter = (sum(torch.tensor(values).var().item() for values in found.values()) / len(found)) ** 0.5
+        reach = 2.0423 * scatter  # Student's t of 30 degrees of freedom; the root of 1/2 + 1/2 is 1
+        far[key] = {name for name, (middle, _, _) in away.items() if abs(middle) > reach}
+        shorter = [name for name, (_, low, high) in away.items() if high - low > 3 * reach]
+        assert len(shorter) > 29 / 2  # "mostly much shorter": by a third at least
+    losses = {"softmax-head", "patch-16", "patch-8", "no-positions", "wide", "adamw", "adamw-quarter-lr", "mixup"}
+    gains = {"post-norm", "torch-init"}
+    on_test, on_val = clear.values()
+    assert on_test == losses | gains | {"label-smoothing"} and min(points("cifar10")["adamw"]) > 55
+    assert on_test - on_val == {"no-positions", "mixup", "label-smoothing"} | gains and on_val - on_test == {"cutmix"}
+    on_both = far["test_accuracy"] & far["val_accuracy"]
+    assert on_both == losses | gains | {"cutmix", "rand-augment", "deep", "raw-pixels", "no-final-norm"}
 
 
 def test_what_chapter_10_says_of_the_resnet_on_cifar10_is_what_was_recorded():
