@@ -16,8 +16,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from vit_tutorial.attention import Attention, PerHeadAttention, attention, fuse_heads
-from vit_tutorial.measure import peak_memory, seconds
+from vit_tutorial.attention import Attention, PerHeadAttention, fuse_heads, plain_attention
+from vit_tutorial.speed import peak_memory, seconds
 
 BASE = "one matrix, one kernel (ours)"
 
@@ -28,7 +28,7 @@ def make_variants(dim: int, num_heads: int) -> dict[str, nn.Module]:
     fused = fuse_heads(per_head)
     variants = {
         "loop over heads": per_head,
-        "one matrix, formula": fuse_heads(per_head, attend=attention),
+        "one matrix, formula": fuse_heads(per_head, attend=plain_attention),
         "nn.MultiheadAttention": TorchAttention(fused, need_weights=True),
         "  the same, need_weights=False": TorchAttention(fused, need_weights=False),
     }

@@ -27,11 +27,11 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from vit_tutorial.data import Dataset
-from vit_tutorial.measure import seconds, training_flops
 from vit_tutorial.recipes import RECIPES, Recipe, load_split, make_model
-from vit_tutorial.recorded import provenance
+from vit_tutorial.runs import provenance
+from vit_tutorial.speed import seconds, training_flops
 from vit_tutorial.training import evaluate, in_bf16, make_optimizer, train_epoch
-from vit_tutorial.training.averaging import Average
+from vit_tutorial.training.ema import Average
 
 PUBLISHED, OURS = RECIPES["cifar10-small-seed"], RECIPES["cifar10-small"]
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from vit_tutorial.checks import CheckFailed, exercise
+from vit_tutorial.exercises import CheckFailed, exercise
 
 
 def assert_hints(name: str, reference: Callable, wrong: dict[str, Callable]) -> None:

@@ -11,10 +11,10 @@ from torch import nn
 from vit_tutorial.attention import (
     Attention,
     PerHeadAttention,
-    attention,
     attention_weights,
     fuse_heads,
     fused_attention,
+    plain_attention,
 )
 
 # Batch, tokens, heads and head_dim all differ, so that no two axes can be swapped unnoticed.
@@ -52,7 +52,7 @@ def test_three_tokens_with_a_pencil():
     weights = torch.tensor([[1 / 2, 1 / 4, 1 / 4], [1 / 4, 1 / 4, 1 / 2], [1 / 3, 1 / 3, 1 / 3]])
     out = torch.tensor([[6.0, 3], [3, 3], [4, 4]])
     torch.testing.assert_close(attention_weights(q, k), weights)
-    torch.testing.assert_close(attention(q, k, v), out)
+    torch.testing.assert_close(plain_attention(q, k, v), out)
     torch.testing.assert_close(fused_attention(q[None], k[None], v[None])[0], out)
 
 
@@ -74,7 +74,7 @@ def test_a_layer_whose_heads_only_copy_gives_the_mean_of_the_tokens():
 def test_attention_is_pytorchs(m):
     q, k, v = random_qkv(m=m)
     truth = F.scaled_dot_product_attention(q, k, v)
-    torch.testing.assert_close(attention(q, k, v), truth)
+    torch.testing.assert_close(plain_attention(q, k, v), truth)
     torch.testing.assert_close(fused_attention(q, k, v), truth)
 
 
@@ -99,7 +99,7 @@ def test_weights_are_what_the_kernel_gives_for_the_identity():
     torch.testing.assert_close(attention_weights(q, k), fused_attention(q, k, torch.eye(7).expand(B, H, 7, 7)))
 
 
-@pytest.mark.parametrize("attend", [attention, fused_attention])
+@pytest.mark.parametrize("attend", [plain_attention, fused_attention])
 @pytest.mark.parametrize("qkv_bias", [True, False])
 @pytest.mark.parametrize(("n", "dim", "num_heads"), [(5, 12, 3), (7, 10, 1), (3, 6, 6), (1, 8, 2)])
 def test_layer_is_pytorchs(n, dim, num_heads, qkv_bias, attend):
@@ -133,7 +133,7 @@ def test_timms_weights_load_strictly(qkv_bias):
 # One loop, one matrix
 
 
-@pytest.mark.parametrize("attend", [attention, fused_attention, cosine_attention])
+@pytest.mark.parametrize("attend", [plain_attention, fused_attention, cosine_attention])
 @pytest.mark.parametrize("qkv_bias", [True, False])
 def test_fused_heads_are_the_loop_over_heads(qkv_bias, attend):
     per_head = PerHeadAttention(DIM, H, qkv_bias=qkv_bias, attend=attend)
@@ -222,9 +222,9 @@ def test_forgotten_batch_first_is_another_function():
 def test_scaling_by_the_whole_width_is_another_function():
     q, k, v = random_qkv()
     wrong = (q @ k.mT / DIM**0.5).softmax(dim=-1) @ v
-    assert not torch.allclose(wrong, attention(q, k, v), atol=1e-2)
+    assert not torch.allclose(wrong, plain_attention(q, k, v), atol=1e-2)
     # It is attention with queries that are √num_heads too small: why a network can train around it.
-    torch.testing.assert_close(wrong, attention(q / H**0.5, k, v))
+    torch.testing.assert_close(wrong, plain_attention(q / H**0.5, k, v))
 
 
 def test_heads_on_slices_are_another_function():
@@ -253,21 +253,21 @@ def test_dim_not_divisible_by_heads(make):
 
 
 @pytest.mark.usefixtures("no_shape_checks")
-@pytest.mark.parametrize("attend", [lambda q, k, v: attention_weights(q, k), attention, fused_attention])
+@pytest.mark.parametrize("attend", [lambda q, k, v: attention_weights(q, k), plain_attention, fused_attention])
 def test_queries_and_keys_of_different_width(attend):
     with pytest.raises(ValueError, match="head_dim of q, 4, and of k, 6, must be equal"):
         attend(torch.randn(5, 4), torch.randn(5, 6), torch.randn(5, 4))
 
 
 @pytest.mark.usefixtures("no_shape_checks")
-@pytest.mark.parametrize("attend", [attention, fused_attention])
+@pytest.mark.parametrize("attend", [plain_attention, fused_attention])
 @pytest.mark.parametrize("m", [1, 4, 6, 2000])
 def test_keys_and_values_of_different_number(attend, m):
     with pytest.raises(ValueError, match=f"the number of keys, 5, and of values, {m}, must be equal"):
         attend(torch.randn(2, 7, 8), torch.randn(2, 5, 8), torch.randn(2, m, 8))
 
 
-@pytest.mark.parametrize("attend", [attention, fused_attention])
+@pytest.mark.parametrize("attend", [plain_attention, fused_attention])
 def test_values_may_have_another_width_than_keys(attend):
     q, k, v = torch.randn(2, 7, 8), torch.randn(2, 5, 8), torch.randn(2, 5, 3)
     torch.testing.assert_close(attend(q, k, v), (q @ k.mT / 8**0.5).softmax(dim=-1) @ v)

@@ -6,8 +6,8 @@ import torch
 import torchvision
 from torch import nn
 
-from vit_tutorial.baselines import ResidualBlock, ResNet, Shuffled, post_norm, resnet_like
 from vit_tutorial.recipes import RECIPES, make_model
+from vit_tutorial.what_matters import ResidualBlock, ResNet, Shuffled, post_norm, resnet_like
 
 BASE = replace(RECIPES["digits"], model=replace(RECIPES["digits"].model, embed_dim=12, depth=1))
 

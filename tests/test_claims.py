@@ -6,10 +6,9 @@ from itertools import pairwise
 
 import torch
 
-from vit_tutorial.measure import training_flops
-from vit_tutorial.recorded import FOLDER, load_metrics, recipe_from_dict, recorded_runs
-from vit_tutorial.sweeps import effect_interval, read_rows
-from vit_tutorial.variants import SWEEPS
+from vit_tutorial.runs import FOLDER, load_metrics, recipe_from_dict, recorded_runs
+from vit_tutorial.speed import training_flops
+from vit_tutorial.what_matters import SWEEPS, effect_interval, read_rows
 
 SHARES = ("share-1", "share-3", "share-10", "share-30")
 INGREDIENTS = (  # of chapter 7's ablation

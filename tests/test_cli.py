@@ -11,12 +11,12 @@ import pytest
 import torch
 from fake_data import write_image, write_tree
 
-from vit_tutorial import cli, recorded
+from vit_tutorial import cli, runs
 from vit_tutorial.cli import main
 from vit_tutorial.data import NAMES
 from vit_tutorial.recipes import RECIPES
 from vit_tutorial.training import evaluate
-from vit_tutorial.variants import Sweep
+from vit_tutorial.what_matters import Sweep
 
 SMALL = replace(RECIPES["digits"], model=replace(RECIPES["digits"].model, embed_dim=12, depth=1))
 TINY = ["--model.depth=1", "--model.embed-dim=12", "--augment.crop=0", "--epochs=2", "--quiet", "--device=cpu"]
@@ -50,10 +50,10 @@ def test_train_and_evaluate(own_folder, capsys):
 
 
 def test_evaluate_takes_ones_own_run_before_the_recorded_one(own_folder, monkeypatch, capsys):
-    monkeypatch.setattr(recorded, "FOLDER", own_folder / "package")
+    monkeypatch.setattr(runs, "FOLDER", own_folder / "package")
     for place, epochs in (("package", 1), ("runs", 2)):
         recipe = replace(SMALL, epochs=epochs)
-        recorded.run_recipe("digits", recipe, own_folder / place / "digits", progress=False)
+        runs.run_recipe("digits", recipe, own_folder / place / "digits", progress=False)
     shown = {}
     for whose in ("your own run", "the recorded run"):
         main(["evaluate", "digits", "--device", "cpu"])
@@ -82,7 +82,7 @@ def test_a_run_that_has_a_checkpoint_goes_on(own_folder, monkeypatch, capsys):
     """Also where it was killed between its metrics and the checkpoint that they make superfluous."""
     kept = own_folder / "runs/digits/checkpoint.pt"
     with monkeypatch.context() as patch:
-        patch.setattr(recorded, "evaluate", lambda *_: shutil.copy(kept, own_folder) and evaluate(*_))
+        patch.setattr(runs, "evaluate", lambda *_: shutil.copy(kept, own_folder) and evaluate(*_))
         main(["train", "digits", *TINY])
     shutil.copy(own_folder / "checkpoint.pt", kept)
     main(["train", "digits", *TINY])
@@ -92,10 +92,10 @@ def test_a_run_that_has_a_checkpoint_goes_on(own_folder, monkeypatch, capsys):
 
 def test_record_writes_into_the_package(own_folder, monkeypatch):
     monkeypatch.setattr(cli, "FOLDER", own_folder / "package")
-    monkeypatch.setattr(recorded, "FOLDER", own_folder / "package")
+    monkeypatch.setattr(runs, "FOLDER", own_folder / "package")
     main(["train", "digits", *TINY, "--record", "--name", "mine", "--no-weights"])
     assert [path.name for path in (own_folder / "package/mine").iterdir()] == ["metrics.json"]
-    assert recorded.recorded_runs() == ["mine"]
+    assert runs.recorded_runs() == ["mine"]
 
 
 def test_sweep_prints_runs_that_broke(own_folder, monkeypatch, capsys):

@@ -12,8 +12,16 @@ from einops import rearrange
 from torch import nn
 
 from vit_tutorial import PRESETS, Attention, ViT, ViTConfig, diagnose
-from vit_tutorial.clinic import PATIENTS, SlicedHeads, best_on_test, best_on_validation, last_pass
-from vit_tutorial.diagnosis import SELECTION, TESTS, Finding
+from vit_tutorial.clinic import (
+    PATIENTS,
+    SELECTION,
+    TESTS,
+    Finding,
+    SlicedHeads,
+    best_on_test,
+    best_on_validation,
+    last_pass,
+)
 
 RECTANGLE = ViTConfig(
     img_size=(12, 8), patch_size=(4, 2), in_chans=3, num_classes=5, embed_dim=24, depth=2, num_heads=3

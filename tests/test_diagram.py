@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vit_tutorial import plots
-from vit_tutorial.diagram import BLUE, GREEN, ORANGE, PARTS, PINK, SKY, model_diagram
+from vit_tutorial.plots.diagram import BLUE, GREEN, ORANGE, PARTS, PINK, SKY, model_diagram
 
 SVG = "{http://www.w3.org/2000/svg}"
 ALL = [None, *PARTS]
@@ -87,6 +87,6 @@ def test_unknown_part():
 
 
 def test_the_committed_copy_is_current():
-    """Otherwise run: python -m vit_tutorial.diagram > book/_static/model.svg"""
+    """Otherwise run: python -m vit_tutorial.plots.diagram > book/_static/model.svg"""
     committed = Path(__file__).parent.parent / "book/_static/model.svg"
     assert committed.read_text(encoding="utf-8") == model_diagram().svg

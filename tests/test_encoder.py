@@ -14,10 +14,9 @@ from torch.testing import assert_close
 from torchvision.models.vision_transformer import EncoderBlock, MLPBlock
 from torchvision.ops import stochastic_depth
 
-from vit_tutorial import Block, DropPath, Mlp, fused_attention
-from vit_tutorial import attention as plain_attention
-from vit_tutorial.checks.encoder import norm_is_alive
+from vit_tutorial import Block, DropPath, Mlp, fused_attention, plain_attention
 from vit_tutorial.encoder import NORM_EPS
+from vit_tutorial.exercises.encoder import norm_is_alive
 
 BATCH, TOKENS, DIM, HEADS, RATIO = 2, 7, 12, 3, 2.5
 HIDDEN = int(DIM * RATIO)

@@ -12,7 +12,17 @@ from timm.models.vision_transformer import VisionTransformer as TimmViT
 from torch import nn
 from torchvision.models import VisionTransformer as TorchvisionViT
 
-from vit_tutorial import PRESETS, ViT, ViTConfig, attention, init_weights, patchify, sincos_1d, sincos_2d, unpatchify
+from vit_tutorial import (
+    PRESETS,
+    ViT,
+    ViTConfig,
+    init_weights,
+    patchify,
+    plain_attention,
+    sincos_1d,
+    sincos_2d,
+    unpatchify,
+)
 
 TINY = ViTConfig(img_size=(8, 12), patch_size=4, in_chans=2, num_classes=5, embed_dim=24, depth=2, num_heads=3)
 
@@ -184,7 +194,7 @@ def test_forward_is_head_of_features():
 
 def test_any_attend_runs_inside():
     fused, images = perturb(tiny()), images_for(TINY)
-    plain = ViT(TINY, attend=attention).eval()
+    plain = ViT(TINY, attend=plain_attention).eval()
     plain.load_state_dict(fused.state_dict())
     torch.testing.assert_close(plain(images), fused(images), rtol=1e-5, atol=1e-5)
     calls = []

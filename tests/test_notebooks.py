@@ -9,8 +9,8 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from notebook_rules import NOTEBOOKS, exercise_calls, imports, paired, read, tree
 
-from vit_tutorial.checks import CheckFailed, exercise
-from vit_tutorial.checks.engine import _EXERCISES
+from vit_tutorial.exercises import CheckFailed, exercise
+from vit_tutorial.exercises.engine import _EXERCISES
 
 SOLUTION = "<details><summary>Solution</summary>\n\n```python\n{code}\n```\n\n</details>"
 

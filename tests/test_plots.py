@@ -181,7 +181,7 @@ def test_distance_has_a_dot_for_each_head():
 
 def test_similarity_of_positions_is_a_grid_of_grids():
     table = torch.randn(6, 7)  # 2 rows of 3 patches
-    ax = plots.position_similarity(table, (2, 3))
+    ax = plots.similarity_grid(table, (2, 3))
     shown = ax.images[0].get_array()
     assert shown.shape == (2 * 2 + 1, 3 * 3 + 2) and ax.images[0].get_clim() == (-1, 1)
     for place in range(6):
@@ -195,7 +195,7 @@ def test_similarity_of_positions_is_a_grid_of_grids():
 
 def test_a_table_with_the_class_token_s_position_is_refused():
     with pytest.raises(ValueError, match="the table has 7 rows, a grid of 2×3 patches needs 6"):
-        plots.position_similarity(torch.randn(7, 4), (2, 3))
+        plots.similarity_grid(torch.randn(7, 4), (2, 3))
 
 
 def test_filters_share_one_scale_around_grey():

@@ -21,7 +21,7 @@ from timm.models.vision_transformer import VisionTransformer as TimmViT
 from torch import nn
 from torchvision.models import get_model_weights
 
-from vit_tutorial import PRESETS, ViT, ViTConfig, attention, pretrained, resample_pos_embed, sincos_2d
+from vit_tutorial import PRESETS, ViT, ViTConfig, plain_attention, pretrained, resample_pos_embed, sincos_2d
 from vit_tutorial.pretrained import (
     adapt,
     convert,
@@ -358,9 +358,9 @@ def test_other_classes_get_a_fresh_head_and_the_same_number_keeps_it():
     assert adapt(model, num_classes=5) is model
     for part in (norm for norm in model.modules() if isinstance(norm, nn.LayerNorm)):
         part.eps = 1e-2
-    slow = ViT(CONFIG, attend=attention)
+    slow = ViT(CONFIG, attend=plain_attention)
     assert {norm.eps for norm in adapt(model, num_classes=9).modules() if isinstance(norm, nn.LayerNorm)} == {1e-2}
-    assert adapt(slow, num_classes=9).blocks[-1].attn.attend is attention
+    assert adapt(slow, num_classes=9).blocks[-1].attn.attend is plain_attention
     features = adapt(model, num_classes=0).eval()
     images = torch.randn(2, 3, 24, 40)
     torch.testing.assert_close(features(images), model.eval().forward_features(images)[:, 0])
@@ -551,7 +551,7 @@ def test_a_damaged_file_in_the_cache_is_named(host, tmp_path):
 
 def test_a_silent_host_is_given_up(host, tmp_path, monkeypatch):
     host.silent_for = 2.0
-    monkeypatch.setattr(pretrained, "TIMEOUT", 0.1)
+    monkeypatch.setattr(pretrained.load, "TIMEOUT", 0.1)
     with pytest.raises(FileNotFoundError, match=r"failed: .*timed out"):
         load_pretrained("vit_b_16", num_heads=3)
     assert cached(tmp_path) == []

@@ -17,8 +17,8 @@ from notebook_rules import NOTEBOOKS, ROOT, cells, exercise_calls, problems, rea
 from vit_tutorial import PRESETS, patchify
 from vit_tutorial.clinic import PATIENTS
 from vit_tutorial.recipes import RECIPES
-from vit_tutorial.recorded import load_metrics, recorded_runs
-from vit_tutorial.variants import SWEEPS
+from vit_tutorial.runs import load_metrics, recorded_runs
+from vit_tutorial.what_matters import SWEEPS
 
 sys.path.insert(0, str(ROOT / "book"))
 import links
@@ -30,12 +30,12 @@ CHAPTERS = [
     "03_attention",
     "04_encoder",
     "05_model",
-    "06_mnist",
-    "07_cifar10",
+    "06_training",
+    "07_recipes",
     "08_attention_maps",
     "09_pretrained",
     "10_what_matters",
-    "11_clinic",
+    "12_clinic",
 ]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 INSTALL = f"vit-tutorial @ git+https://github.com/{SLUG}"
@@ -260,7 +260,7 @@ def test_a_chapter_has_its_modules_its_checks_and_their_tests(stem):
         module = ROOT / "vit_tutorial" / name
         assert module.with_suffix(".py").is_file() or (module / "__init__.py").is_file(), module
         assert name == stem[3:] or re.search(rf"vit_tutorial(\.| import .*\b){name}\b", code_of(stem)), name
-    checks = "training" if stem == "06_mnist" else stem[3:]
+    checks = "training" if stem == "06_training" else stem[3:]
     for file in (f"vit_tutorial/checks/{checks}.py", f"tests/test_checks_{checks}.py", f"tests/test_{modules[0]}.py"):
         assert (ROOT / file).is_file(), file
 
@@ -337,7 +337,7 @@ def test_the_intro_says_how_long_a_chapter_takes():
 
 def test_the_environment_variables_of_the_intro_are_read():
     quick = {stem for stem in CHAPTERS if 'os.environ.get("VIT_TUTORIAL_BUDGET", "full" if device' in code_of(stem)}
-    assert quick == {"06_mnist", "07_cifar10", "09_pretrained", "10_what_matters"}
+    assert quick == {"06_training", "07_recipes", "09_pretrained", "10_what_matters"}
     assert "chapters 6 and 7 then train to the end, and 9 and 10 longer" in page("book/intro.md")
     named = set(re.findall(r"VIT_TUTORIAL_\w+", page("book/intro.md")))
     assert named == {"VIT_TUTORIAL_BUDGET", "VIT_TUTORIAL_DATA"}

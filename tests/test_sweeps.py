@@ -6,14 +6,12 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
-from vit_tutorial import diagnose, sweeps
-from vit_tutorial.baselines import post_norm
+from vit_tutorial import diagnose
 from vit_tutorial.clinic import PATIENTS
 from vit_tutorial.recipes import RECIPES, make_model
-from vit_tutorial.recorded import FOLDER
-from vit_tutorial.sweeps import load_sweep, read_rows, run_sweep
+from vit_tutorial.runs import FOLDER
 from vit_tutorial.training import make_optimizer
-from vit_tutorial.variants import SWEEPS, Sweep
+from vit_tutorial.what_matters import SWEEPS, Sweep, load_sweep, post_norm, read_rows, run_sweep, sweeps
 
 BASE = replace(RECIPES["digits"], epochs=2, model=replace(RECIPES["digits"].model, embed_dim=12, depth=1))
 SMALL = Sweep(

@@ -35,8 +35,8 @@ from vit_tutorial.training import (
     to_input,
     train_epoch,
 )
-from vit_tutorial.training.averaging import Average
 from vit_tutorial.training.checkpoints import load_checkpoint, save_checkpoint
+from vit_tutorial.training.ema import Average
 from vit_tutorial.training.optimizers import Muon, orthogonalize
 
 MODEL = ViTConfig(
@@ -220,7 +220,7 @@ def test_each_optimizer_goes_on_from_its_checkpoint(digits, tmp_path, optimizer,
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(training, "save_checkpoint", stop)
+        patch.setattr(training.loop, "save_checkpoint", stop)
         fit(stopped, *digits, config, progress=False, checkpoint=tmp_path / "c.pt")
     resumed = small_model()
     fit(resumed, *digits, config, progress=False, checkpoint=tmp_path / "c.pt")

@@ -4,13 +4,13 @@ from vit_tutorial.attention import (
     Attention,
     AttentionHead,
     PerHeadAttention,
-    attention,
     attention_weights,
     fuse_heads,
     fused_attention,
+    plain_attention,
 )
+from vit_tutorial.clinic import diagnose
 from vit_tutorial.config import PRESETS, ViTConfig
-from vit_tutorial.diagnosis import diagnose
 from vit_tutorial.encoder import Block, DropPath, Mlp
 from vit_tutorial.model import ViT, init_weights
 from vit_tutorial.patches import LinearPatchEmbed, PatchEmbed, patchify, unpatchify
@@ -28,13 +28,13 @@ __all__ = [
     "PerHeadAttention",
     "ViT",
     "ViTConfig",
-    "attention",
     "attention_weights",
     "diagnose",
     "fuse_heads",
     "fused_attention",
     "init_weights",
     "patchify",
+    "plain_attention",
     "resample_pos_embed",
     "sincos_1d",
     "sincos_2d",

@@ -8,7 +8,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_tutorial.config import check_divisible
+from vit_tutorial.validate import check_divisible
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -32,7 +32,7 @@ def attention_weights(q: Float[Tensor, "... n hd"], k: Float[Tensor, "... m hd"]
     return (q @ k.mT * q.shape[-1] ** -0.5).softmax(dim=-1)
 
 
-def attention(
+def plain_attention(
     q: Float[Tensor, "... n hd"], k: Float[Tensor, "... m hd"], v: Float[Tensor, "... m vd"]
 ) -> Float[Tensor, "... n vd"]:
     """The weighted mean of the values, with :func:`attention_weights` as weights. Builds the whole (n, m) matrix.
@@ -55,15 +55,15 @@ def attention(
 def fused_attention(
     q: Float[Tensor, "... n hd"], k: Float[Tensor, "... m hd"], v: Float[Tensor, "... m vd"]
 ) -> Float[Tensor, "... n vd"]:
-    """The same function as :func:`attention`, in one kernel, which never holds the (n, m) matrix in memory.
+    """The same function as :func:`plain_attention`, in one kernel, which never holds the (n, m) matrix in memory.
 
-    Where no fused kernel suits the input, PyTorch falls back on the formula. In bf16 on a CPU it is :func:`attention`
-    itself: on the CPUs that were measured PyTorch's kernel is slower there (chapter 10).
+    Where no fused kernel suits the input, PyTorch falls back on the formula. In bf16 on a CPU it is
+    :func:`plain_attention` itself: on the CPUs that were measured PyTorch's kernel is slower there (chapter 10).
 
-    Args, shapes and errors are those of :func:`attention`.
+    Args, shapes and errors are those of :func:`plain_attention`.
     """
     if q.dtype == torch.bfloat16 and q.device.type == "cpu":
-        return attention(q, k, v)
+        return plain_attention(q, k, v)
     _check_head_dim(q, k)
     _check_number(k, v)  # the kernel does not look, and reads beyond a v that is too short
     return F.scaled_dot_product_attention(q, k, v)
@@ -82,7 +82,7 @@ def _check_number(k: Tensor, v: Tensor) -> None:
 class AttentionHead(nn.Module):
     """One head: three projections of its own, then ``attend``. ``(b, n, dim)`` to ``(b, n, head_dim)``."""
 
-    def __init__(self, dim: int, head_dim: int, *, qkv_bias: bool = True, attend: Attend = attention):
+    def __init__(self, dim: int, head_dim: int, *, qkv_bias: bool = True, attend: Attend = plain_attention):
         super().__init__()
         self.query = nn.Linear(dim, head_dim, bias=qkv_bias)
         self.key = nn.Linear(dim, head_dim, bias=qkv_bias)
@@ -101,7 +101,7 @@ class PerHeadAttention(nn.Module):
     """
 
     def __init__(
-        self, dim: int, num_heads: int, *, qkv_bias: bool = True, attend: Attend = attention, drop: float = 0.0
+        self, dim: int, num_heads: int, *, qkv_bias: bool = True, attend: Attend = plain_attention, drop: float = 0.0
     ):
         super().__init__()
         check_divisible("dim", dim, "num_heads", num_heads)

@@ -7,15 +7,15 @@ import sys
 import torch
 import tyro
 
-from vit_tutorial.augment import Augment
+from vit_tutorial.augment.policy import Augment
 from vit_tutorial.config import ViTConfig
 from vit_tutorial.data import NAMES, SPLITS, data_root, load_dataset
 from vit_tutorial.recipes import RECIPES, Recipe, load_split
-from vit_tutorial.recorded import FOLDER, OWN_RUNS, find_run, load_metrics, load_recorded, run_recipe
-from vit_tutorial.sweeps import load_sweep, run_sweep
-from vit_tutorial.training import TrainConfig, evaluate
+from vit_tutorial.runs import FOLDER, OWN_RUNS, find_run, load_metrics, load_recorded, run_recipe
 from vit_tutorial.training.distributed import process_group, rank_and_world
-from vit_tutorial.variants import SWEEPS
+from vit_tutorial.training.loop import TrainConfig, evaluate
+from vit_tutorial.what_matters.sweeps import load_sweep, run_sweep
+from vit_tutorial.what_matters.variants import SWEEPS
 
 TRAIN_EPILOG = f"""recipes: {", ".join(RECIPES)}
 

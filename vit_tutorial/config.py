@@ -1,74 +1,14 @@
 """The shape of a Vision Transformer as data: one frozen config, and the named sizes people publish."""
 
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass
+
+from vit_tutorial.validate import check_divisible, check_int, check_number, check_option, check_share, check_tiles
 
 OPTIONS = {
     "pos_embed": ("learned", "sincos_1d", "sincos_2d", "none"),
     "pool": ("cls", "mean"),
     "act": ("gelu", "gelu_tanh"),
 }
-
-
-def to_pair(name: str, size: int | tuple[int, int]) -> tuple[int, int]:
-    """An int, or an (height, width) pair, as a pair of positive ints.
-
-    Raises:
-        ValueError: when ``size`` is neither.
-    """
-    pair = tuple(size) if isinstance(size, tuple | list) else (size, size)
-    if len(pair) != 2 or not all(_is_int(side) and side > 0 for side in pair):
-        raise ValueError(f"{name} must be a positive int or a pair (height, width) of them, got {size!r}")
-    return pair
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def check_int(name: str, value: int, low: int) -> None:
-    """Raise a ValueError unless ``value`` is an int of at least ``low``."""
-    if not _is_int(value) or value < low:
-        raise ValueError(f"{name} must be an int of at least {low}, got {value!r}")
-
-
-def check_number(name: str, value: float, low: float) -> None:
-    """Raise a ValueError unless ``value`` is a finite number of at least ``low``."""
-    if not isinstance(value, int | float) or not low <= value < math.inf:
-        raise ValueError(f"{name} must be a finite number of at least {low}, got {value!r}")
-
-
-def check_divisible(name: str, value: int, by_name: str, by: int) -> None:
-    """Raise a ValueError unless ``by`` divides ``value``."""
-    if by < 1 or value % by:
-        raise ValueError(f"{name} {value} is not divisible by {by_name} {by}")
-
-
-def check_option(name: str, value: str, allowed: Iterable[str]) -> None:
-    """Raise a ValueError that lists what is allowed, unless ``value`` is among it."""
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
-
-
-def check_share(name: str, value: float) -> None:
-    """Raise a ValueError unless 0 ≤ ``value`` < 1."""
-    if not isinstance(value, int | float) or not 0 <= value < 1:
-        raise ValueError(f"{name} must be at least 0 and below 1, got {value!r}")
-
-
-def check_tiles(
-    img_size: int | tuple[int, int], patch_size: int | tuple[int, int]
-) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Both sizes as pairs, once it is sure that the patches tile the image.
-
-    Raises:
-        ValueError: when a side of the patch does not divide that side of the image.
-    """
-    image, patch = to_pair("img_size", img_size), to_pair("patch_size", patch_size)
-    for axis, image_side, patch_side in zip(("height", "width"), image, patch, strict=True):
-        check_divisible(f"img_size {axis}", image_side, f"patch_size {axis}", patch_side)
-    return image, patch
 
 
 @dataclass(frozen=True)

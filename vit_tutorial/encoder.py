@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_tutorial.attention import Attend, Attention, fused_attention
-from vit_tutorial.config import check_int, check_option, check_share
+from vit_tutorial.validate import check_int, check_option, check_share
 
 NORM_EPS = 1e-6  # timm and torchvision; nn.LayerNorm's own default is 1e-5, Hugging Face's ViT has 1e-12
 ACTIVATIONS = {"gelu": nn.GELU, "gelu_tanh": lambda: nn.GELU(approximate="tanh")}

@@ -5,7 +5,7 @@ from einops import rearrange
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from vit_tutorial.config import check_divisible, check_tiles, to_pair
+from vit_tutorial.validate import check_divisible, check_tiles, to_pair
 
 
 def patchify(images: Shaped[Tensor, "b c H W"], patch_size: int | tuple[int, int]) -> Shaped[Tensor, "b n d"]:

@@ -6,7 +6,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from vit_tutorial.config import check_divisible, check_int, to_pair
+from vit_tutorial.validate import check_divisible, check_int, to_pair
 
 
 def sincos_1d(num_positions: int, dim: int) -> Float[Tensor, "n d"]:

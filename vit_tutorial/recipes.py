@@ -6,12 +6,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vit_tutorial.augment import Augment
-from vit_tutorial.config import PRESETS, ViTConfig, check_option
+from vit_tutorial.augment.policy import Augment
+from vit_tutorial.config import PRESETS, ViTConfig
 from vit_tutorial.data import Dataset, ImageFiles, load_dataset
 from vit_tutorial.model import ViT
 from vit_tutorial.positions import sincos_2d
-from vit_tutorial.training import TrainConfig
+from vit_tutorial.training.loop import TrainConfig
+from vit_tutorial.validate import check_option
 
 
 def _torch(model: ViT) -> None:

@@ -1,81 +1,15 @@
-"""Real images and drawn ones by name: where they lie, and how they are split (chapter 6)."""
+"""Real images and drawn ones by name: where they are kept, and how they are split (chapter 6)."""
 
-import os
-import warnings
-from pathlib import Path
-
-from vit_tutorial.config import check_option, to_pair
-from vit_tutorial.data import sources
-from vit_tutorial.data.folders import image_folder
 from vit_tutorial.data.images import Dataset, ImageFiles
+from vit_tutorial.data.load import NAMES, SPLITS, data_root, load_dataset
+from vit_tutorial.data.shapes import draw_shapes
 
-__all__ = ["NAMES", "SPLITS", "Dataset", "ImageFiles", "data_root", "load_dataset"]
-
-NAMES = ("mnist", "cifar10", "digits", "shapes")
-SPLITS = ("train", "val", "test")
-
-
-def data_root() -> Path:
-    """``$VIT_TUTORIAL_DATA``, else a folder in the user's cache."""
-    if root := os.environ.get("VIT_TUTORIAL_DATA"):
-        return Path(root).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "vit-tutorial"
-
-
-def load_dataset(
-    name: str,
-    split: str = "train",
-    *,
-    img_size: int | tuple[int, int] | None = None,
-    root: str | Path | None = None,
-    download: bool = True,
-    fallback: str | None = None,
-    memory: int = 2 * 2**30,
-) -> Dataset | ImageFiles:
-    """A split of a data set, as bytes in memory, or, where an image folder is too large for that, still on disk.
-
-    What lies in the root is used as it is: MNIST as torchvision keeps it; CIFAR-10 as torchvision keeps it or as
-    ``cifar10/{train,test}/<class>/*`` images; what is missing is downloaded.
-
-    Args:
-        name: ``"mnist"``, ``"cifar10"``, ``"digits"`` (scikit-learn's, always there), ``"shapes"`` (drawn by us), or
-            ``"folder:PATH"`` for images of one's own in ``PATH/{train,val,test}/<class>/*``. Of splits that are not
-            there, each is a tenth of the training images, drawn by a fixed seed; with ``PATH/<class>/*`` alone, that
-            makes 80, 10 and 10 %.
-        split: ``"train"``, ``"val"`` or ``"test"``. MNIST's and CIFAR-10's ``"val"`` are 5,000 of the training images,
-            drawn by a fixed seed.
-        img_size: pixels wanted, an int or a (height, width) pair; as they are, otherwise. An image of a folder is
-            resized by its shorter side and cut out in the middle.
-        root: folder of the data; :func:`data_root` otherwise.
-        download: whether to download what is missing.
-        fallback: the set to go on with, after a warning, where ``name`` cannot be had.
-        memory: a folder whose split takes more bytes than this is streamed.
-
-    Raises:
-        ValueError: an unknown name or split, no possible size, or a damaged file; the message names the file and what
-            to do.
-        FileNotFoundError: the data is not there and cannot be fetched; the message says what was tried.
-    """
-    if name not in NAMES and not name.startswith("folder:"):
-        raise ValueError(f"name must be one of {', '.join(NAMES)} or folder:PATH; got {name!r}")
-    check_option("split", split, SPLITS)
-    img_size = None if img_size is None else to_pair("img_size", img_size)
-    root = Path(root) if root is not None else data_root()
-    try:
-        if name == "mnist":
-            dataset = sources.mnist(root, split, download)
-        elif name == "cifar10":
-            dataset = sources.cifar10(root, split, download)
-        elif name == "digits":
-            dataset = sources.digits(split)
-        elif name == "shapes":
-            dataset = sources.shapes(split)
-        else:
-            path = Path(name.removeprefix("folder:")).expanduser()
-            return image_folder(path, split, img_size, root / "folders", memory)
-    except FileNotFoundError as error:
-        if fallback is None:
-            raise
-        warnings.warn(f"{error} Going on with {fallback!r} instead.", stacklevel=2)
-        return load_dataset(fallback, split, img_size=img_size, root=root, download=download)
-    return dataset if img_size is None else dataset.resize(img_size)
+__all__ = [
+    "NAMES",
+    "SPLITS",
+    "Dataset",
+    "ImageFiles",
+    "data_root",
+    "draw_shapes",
+    "load_dataset",
+]

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64, UInt8
 from torch import Tensor
 
-from vit_tutorial.config import check_int
+from vit_tutorial.validate import check_int
 
 SIZE = 32  # pixels
 BLOTS = 4  # specks and strokes in the background, all smaller than any shape

@@ -1,26 +1,29 @@
 """Figures that more than one place draws; nothing else in the package imports matplotlib."""
 
 from vit_tutorial.plots.basics import PALETTE, confusion_matrix, heatmap, show_images, spread_patches, use_style
+from vit_tutorial.plots.diagram import Diagram, model_diagram
 from vit_tutorial.plots.inside import (
     attention_grid,
     distance_by_depth,
     overlay_map,
     patch_filters,
-    position_similarity,
     show_maps,
+    similarity_grid,
 )
 
 __all__ = [
     "PALETTE",
+    "Diagram",
     "attention_grid",
     "confusion_matrix",
     "distance_by_depth",
     "heatmap",
+    "model_diagram",
     "overlay_map",
     "patch_filters",
-    "position_similarity",
     "show_images",
     "show_maps",
+    "similarity_grid",
     "spread_patches",
     "use_style",
 ]

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from vit_tutorial.config import check_tiles
+from vit_tutorial.validate import check_tiles
 
 # Okabe and Ito's palette: told apart with every common colour blindness, and in print.
 PALETTE = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000"]

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from torch import Tensor
 
-from vit_tutorial.config import check_divisible
 from vit_tutorial.plots.basics import PALETTE, show_images, spread_patches
+from vit_tutorial.validate import check_divisible
 
 
 def overlay_map(
@@ -130,7 +130,7 @@ def distance_by_depth(
     return ax
 
 
-def position_similarity(
+def similarity_grid(
     table: Float[Tensor, "n d"], grid_size: tuple[int, int], title: str = "", ax: Axes | None = None
 ) -> Axes:
     """How alike the positions' vectors are: for each place in the grid a small grid, its cosine similarity with all.

@@ -4,7 +4,7 @@ from torch import nn
 from torchvision.models import VisionTransformer
 
 from vit_tutorial.model import ViT
-from vit_tutorial.pretrained.convert import from_state_dict
+from vit_tutorial.pretrained.state_dicts import from_state_dict
 
 
 def from_torchvision(model: VisionTransformer) -> ViT:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from vit_tutorial.training.averaging import Average
+from vit_tutorial.training.ema import Average
 from vit_tutorial.training.optimizers import MuonWithAdamW
 
 

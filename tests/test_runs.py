@@ -1,0 +1,193 @@
+"""A recorded run can be read back, and its stored weights still do what its metrics say."""
+
+import json
+import shutil
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+
+from vit_tutorial import runs
+from vit_tutorial.data import load_dataset
+from vit_tutorial.recipes import RECIPES, load_split
+from vit_tutorial.runs import (
+    FOLDER,
+    find_run,
+    load_metrics,
+    load_recorded,
+    recipe_from_dict,
+    recorded_runs,
+    run_recipe,
+)
+from vit_tutorial.training import evaluate
+
+TINY = replace(RECIPES["digits"], epochs=2, model=replace(RECIPES["digits"].model, embed_dim=12, depth=1))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recorded")
+    metrics = run_recipe("digits", TINY, folder / "tiny", progress=False)
+    return folder, metrics
+
+
+@pytest.fixture
+def in_folder(run, monkeypatch):
+    monkeypatch.setattr(runs, "FOLDER", run[0])
+    return run
+
+
+def test_metrics_say_everything(in_folder):
+    folder, metrics = in_folder
+    assert json.loads((folder / "tiny" / "metrics.json").read_text(encoding="utf-8")) == load_metrics("tiny")
+    train, test = load_dataset("digits", "train"), load_dataset("digits", "test")
+    assert metrics["samples_seen"] == 2 * len(train)
+    assert metrics["data"] == train.variant
+    assert len(metrics["history"]) == 2
+    confusion = torch.tensor(metrics["test"]["confusion"])
+    assert confusion.sum(1).tolist() == test.labels.bincount(minlength=10).tolist()
+    assert metrics["test"]["accuracy"] == pytest.approx(confusion.trace().item() / len(test))
+    assert metrics["versions"]["torch"].split("+")[0] == torch.__version__.split("+")[0]
+    assert metrics["seconds"] == pytest.approx(sum(entry["seconds"] for entry in metrics["history"]))
+    assert metrics["recipe"]["seed"] == 0
+    assert sorted(path.name for path in (folder / "tiny").iterdir()) == ["metrics.json", "model.safetensors"]
+
+
+def test_recipe_survives_json():
+    for recipe in RECIPES.values():
+        assert recipe_from_dict(json.loads(json.dumps(asdict(recipe)))) == recipe
+
+
+def test_weights_come_back_in_half_precision(in_folder):
+    _, metrics = in_folder
+    assert recorded_runs() == ["tiny"]
+    model, recipe = load_recorded("tiny")
+    assert recipe == TINY
+    assert not model.training
+    assert all(
+        value.dtype == torch.float32 and torch.equal(value, value.half().float()) for value in model.parameters()
+    )
+    scores = evaluate(model, load_split(recipe, "test"), recipe)
+    assert scores["loss"] == pytest.approx(metrics["test"]["loss"], abs=1e-3)
+
+
+def test_recording_anew_without_weights_leaves_no_old_ones(in_folder):
+    folder, _ = in_folder
+    shutil.copytree(folder / "tiny", folder / "again")
+    run_recipe("digits", replace(TINY, epochs=1), folder / "again", keep_weights=False, progress=False)
+    with pytest.raises(ValueError, match="the weights of 'again' were not kept"):
+        load_recorded("again")
+    shutil.rmtree(folder / "again")
+
+
+@pytest.mark.parametrize("bytes_left", [0, 4, 1000, -1])
+def test_damaged_weights_are_named(in_folder, monkeypatch, tmp_path, bytes_left):
+    shutil.copytree(in_folder[0] / "tiny", tmp_path / "tiny")
+    weights = tmp_path / "tiny/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:bytes_left])
+    monkeypatch.setattr(runs, "FOLDER", tmp_path)
+    with pytest.raises(ValueError, match=r"model.safetensors is damaged: .*; train the run again"):
+        load_recorded("tiny")
+
+
+def test_weights_of_another_model(in_folder, tmp_path):
+    folder = shutil.copytree(in_folder[0] / "tiny", tmp_path / "tiny")
+    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics["recipe"]["model"]["embed_dim"] *= 2
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    text = r"model.safetensors does not fit the recipe in metrics.json beside it: size mismatch for .*12\]\).*24\]"
+    with pytest.raises(ValueError, match=text) as caught:
+        load_recorded(folder)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("part", "kind"), [((), "Recipe"), (("model",), "ViTConfig"), (("augment",), "Augment")], ids=str
+)
+def test_fields_of_another_version_are_named(part, kind):
+    fields = there = asdict(TINY)
+    for name in part:
+        there = there[name]
+    there.update(torch_init=True, colour=1)
+    with pytest.raises(ValueError, match=f"{kind} has fields that this version does not know: colour, torch_init"):
+        recipe_from_dict(fields)
+
+
+def test_ones_own_run_first_only_where_it_is_asked_for(in_folder, monkeypatch, tmp_path):
+    monkeypatch.setattr(runs, "OWN_RUNS", tmp_path)
+    folder, metrics = in_folder
+    assert find_run("tiny", own_first=True) == folder / "tiny"
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny/metrics.json").write_text("{}")
+    assert find_run("tiny", own_first=True) == tmp_path / "tiny"
+    assert load_metrics(tmp_path / "tiny") == {}
+    assert find_run("tiny") == folder / "tiny"
+    assert load_metrics("tiny")["history"] == metrics["history"]
+
+
+def test_the_device_of_a_run_says_what_the_processor_can_do(in_folder):
+    """Two machines must not pass for one: their seconds are never compared."""
+    _, metrics = in_folder
+    threads = torch.get_num_threads()
+    assert metrics["device"].startswith(f"CPU ({torch.backends.cpu.get_cpu_capability()}), {threads} thread")
+
+
+def test_the_commit_is_that_of_the_code_that_runs_whatever_git_says_later(monkeypatch):
+    first = runs._commit()
+
+    def moved_on(*arguments, **options):
+        raise AssertionError("git was asked again")
+
+    monkeypatch.setattr(runs.subprocess, "run", moved_on)
+    assert runs._commit() == first
+
+
+def test_a_run_is_of_the_commit_it_was_started_from(monkeypatch, tmp_path):
+    commits = iter(["started", "moved on"])
+    monkeypatch.setattr(runs, "_commit", lambda: next(commits))
+    fit = runs.fit
+
+    def meanwhile(*arguments, **options):
+        assert next(commits) == "moved on"
+        return fit(*arguments, **options)
+
+    monkeypatch.setattr(runs, "fit", meanwhile)
+    assert run_recipe("digits", replace(TINY, epochs=1), tmp_path, progress=False)["commit"] == "started"
+
+
+def test_unknown_run(in_folder, tmp_path):
+    with pytest.raises(ValueError, match="no finished run 'nope'; recorded are: tiny"):
+        load_metrics("nope")
+    for load in (load_metrics, load_recorded):
+        with pytest.raises(ValueError, match=r"no finished run '.*nowhere'"):
+            load(tmp_path / "nowhere")
+
+
+# What comes with the package
+
+
+def test_all_recorded_weights_are_small():
+    assert sum(path.stat().st_size for path in FOLDER.glob("*/model.safetensors")) <= 10e6
+
+
+@pytest.mark.parametrize("name", recorded_runs() or [pytest.param("", marks=pytest.mark.skip("nothing is recorded"))])
+def test_a_recorded_run_is_whole(name):
+    metrics = load_metrics(name)
+    assert metrics["name"] in RECIPES
+    assert len(metrics["history"]) == metrics["recipe"]["epochs"]
+    assert recipe_from_dict(metrics["recipe"]).dataset == metrics["recipe"]["dataset"]
+    assert not metrics["commit"].endswith("+"), "recorded from a checkout with changes"
+
+
+@pytest.mark.parametrize("name", recorded_runs() or [pytest.param("", marks=pytest.mark.skip("nothing is recorded"))])
+def test_stored_weights_give_the_stored_accuracy(name):
+    if not (FOLDER / name / "model.safetensors").exists():
+        pytest.skip(f"the weights of {name} were not kept")
+    metrics, (model, recipe) = load_metrics(name), load_recorded(name)
+    try:
+        test = load_split(recipe, "test", download=False)
+    except FileNotFoundError as error:
+        pytest.skip(f"no data: {error}")
+    assert test.variant == metrics["data"]
+    accuracy = evaluate(model, test, recipe)["accuracy"]
+    assert accuracy == pytest.approx(metrics["test"]["accuracy"], abs=1e-3)  # the weights were rounded to halves

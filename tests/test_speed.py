@@ -1,0 +1,121 @@
+"""Costs come out as a hand computation says, and measuring prints nothing."""
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from vit_tutorial import speed
+from vit_tutorial.attention import fused_attention, plain_attention
+from vit_tutorial.speed import peak_memory, seconds, time_by_operation
+
+
+def test_seconds_is_the_median_of_all_calls_but_the_first(monkeypatch):
+    now, costs = [0.0], iter([100.0, 2.0, 5.0, 3.0, 7.0, 1000.0])
+
+    def fn():
+        now[0] += next(costs)
+
+    monkeypatch.setattr(speed, "perf_counter", lambda: now[0])
+    assert seconds(fn, min_run_time=16.5) == 4.0  # 2, 5, 3 and 7 s; 17 s are then over
+
+
+def test_seconds_calls_a_slow_function_often_enough(monkeypatch):
+    now, costs = [0.0], iter([100.0, 9.0, 50.0, 8.0, 1000.0])
+
+    def fn():
+        now[0] += next(costs)
+
+    monkeypatch.setattr(speed, "perf_counter", lambda: now[0])
+    assert seconds(fn, min_run_time=0.1, min_calls=3) == 9.0
+
+
+def test_peak_of_a_case_computed_by_hand():
+    def two_at_once():
+        first = torch.ones(1000)  # 4000 bytes
+        second = torch.ones(2000)  # 12000
+        del first  # 8000
+        third = torch.ones(500)  # 10000
+        return second, third
+
+    assert peak_memory(two_at_once) == 12_000
+
+
+def test_what_was_there_before_does_not_count():
+    before = torch.ones(100_000)
+    assert peak_memory(lambda: torch.neg(before[:250])) == 1_000
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_the_fused_kernel_never_holds_the_matrix(backward):
+    b, h, n, hd = 2, 3, 256, 8
+    q, k, v = (torch.randn(b, h, n, hd, requires_grad=backward) for _ in range(3))
+
+    def run(attend):
+        out = attend(q, k, v)
+        if backward:
+            torch.autograd.grad(out.sum(), (q, k, v))
+
+    matrix = b * h * n * n * 4
+    assert peak_memory(lambda: run(plain_attention)) >= matrix * (2 if backward else 1)
+    assert peak_memory(lambda: run(fused_attention)) < matrix
+
+
+def test_an_error_in_the_function_comes_through_and_the_next_measurement_works():
+    calls = []
+
+    def fails_when_measured():
+        calls.append(1)
+        if len(calls) > 1:
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        peak_memory(fails_when_measured)
+    assert peak_memory(lambda: torch.ones(1000)) == 4_000
+
+
+def test_measuring_prints_nothing_and_mutes_nothing():
+    # In a process of its own: the profiler also writes when it is first loaded.
+    script = (
+        "import os, torch; from vit_tutorial.speed import peak_memory, seconds, time_by_operation\n"
+        "fn = lambda: os.write(2, b'mine ') and torch.ones(10)\n"
+        "seconds(fn, min_run_time=0.0, min_calls=1); peak_memory(fn); peak_memory(fn)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+    assert done.stderr == "mine " * 6
+
+
+def test_the_benchmark_prints_a_table(monkeypatch, capsys):
+    script = Path(__file__).parents[1] / "benchmarks" / "attention.py"
+    sizes = "--tokens 5 --dim 12 --num-heads 3 --batch 2 --rounds 1 --min-run-time 0"
+    monkeypatch.setattr(sys, "argv", [str(script), *sizes.split()])
+    runpy.run_path(str(script), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert f"torch {torch.__version__}" in printed
+    for name in ("loop over heads", "one matrix, formula", "nn.MultiheadAttention", "one matrix, one kernel (ours)"):
+        assert name in printed
+
+
+def test_operations_are_counted_and_the_longest_comes_first():
+    a, b = torch.randn(300, 300), torch.randn(3)
+
+    def fn():
+        for _ in range(3):
+            torch.mm(a, a)
+        return b + b
+
+    taken = time_by_operation(fn)
+    assert taken["aten::mm"][1] == 3
+    assert taken["aten::add"][1] == 1
+    seconds_each = [time for time, _ in taken.values()]
+    assert seconds_each == sorted(seconds_each, reverse=True)
+    assert taken["aten::mm"][0] > taken["aten::add"][0] >= 0
+
+
+def test_counting_operations_prints_nothing(capfd):
+    time_by_operation(lambda: torch.ones(3) + 1)
+    assert capfd.readouterr() == ("", "")

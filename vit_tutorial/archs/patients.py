@@ -1,0 +1,308 @@
+"""Twelve sick Vision Transformers: each has one bug, as the smallest change to a healthy model (chapter 12)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vit_tutorial.attention import Attention, AttentionHead
+from vit_tutorial.config import ViTConfig
+from vit_tutorial.encoder import Block
+from vit_tutorial.model import ViT, init_weights
+from vit_tutorial.patches import PatchEmbed
+
+History = Sequence[dict[str, float]]
+
+
+def last_pass(history: History) -> int:
+    """Healthy: which pass counts was settled before the training."""
+    return len(history) - 1
+
+
+def best_on_validation(history: History) -> int:
+    """Healthy: chosen, but not by the images that judge."""
+    return max(range(len(history)), key=lambda i: history[i]["val_accuracy"])
+
+
+def best_on_test(history: History) -> int:
+    """Sick: the figure that is reported has chosen itself."""
+    return max(range(len(history)), key=lambda i: history[i]["test_accuracy"])
+
+
+class SoftmaxHead(ViT):
+    """Returns probabilities, and cross-entropy takes them for logits."""
+
+    def forward_head(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b k"]:
+        return super().forward_head(x).softmax(dim=-1)
+
+
+class HeadOnAllTokens(ViT):
+    """Never chooses a token. As published it returns (b, n, k); it trains once somebody takes the mean over n."""
+
+    def forward_head(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b k"]:
+        return self.head(x).mean(dim=1)
+
+
+class SequenceFirstAttention(Attention):
+    """What nn.MultiheadAttention does without batch_first=True: it reads (b, n, d) as n images of b tokens."""
+
+    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        return super().forward(x.transpose(0, 1)).transpose(0, 1)
+
+
+class DeadNormBlock(Block):
+    """The branch is computed from the raw stream; the lambda ignores the normalised tokens that it is handed."""
+
+    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        attended = self.drop_path(self.attn(x))
+        x = self.residual(x, self.norm1, lambda normed: attended)
+        transformed = self.drop_path(self.mlp(x))
+        return self.residual(x, self.norm2, lambda normed: transformed)
+
+    @staticmethod
+    def residual(x: Tensor, norm: nn.Module, branch: Callable[[Tensor], Tensor]) -> Tensor:
+        return x + branch(norm(x))
+
+
+class ReshapedPatches(PatchEmbed):
+    """One reshape gives the right shape; a token is then made of pixels in the order of memory, not of a patch."""
+
+    def forward(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b n d"]:
+        weight = self.proj.weight.flatten(1)
+        patches = images.reshape(len(images), -1, weight.shape[1])
+        return F.linear(patches, weight, self.proj.bias)
+
+
+class ColoursLastPatches(PatchEmbed):
+    """Flattens a patch as (ph pw c). The weights, named like a convolution's, lie in the order (c ph pw)."""
+
+    def forward(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b n d"]:
+        ph, pw = self.patch_size
+        order = "b c (gh ph) (gw pw) -> b (gh gw) (ph pw c)"
+        patches = rearrange(images, order, ph=ph, pw=pw)
+        return F.linear(patches, self.proj.weight.flatten(1), self.proj.bias)
+
+
+class SlicedHeads(nn.Module):
+    """Each head sees its own slice of a token, and nothing mixes the heads afterwards."""
+
+    def __init__(self, dim: int, num_heads: int, *, qkv_bias: bool = True, drop: float = 0.0):
+        super().__init__()
+        hd = dim // num_heads
+        heads = [AttentionHead(hd, hd, qkv_bias=qkv_bias) for _ in range(num_heads)]
+        self.heads = nn.ModuleList(heads)
+        self.drop = nn.Dropout(drop)
+
+    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        slices = x.chunk(len(self.heads), dim=-1)
+        out = [head(part) for head, part in zip(self.heads, slices, strict=True)]
+        return self.drop(torch.cat(out, dim=-1))
+
+
+def attention_scaled_by_dim(
+    q: Float[Tensor, "b h n hd"], k: Float[Tensor, "b h n hd"], v: Float[Tensor, "b h n hd"]
+) -> Float[Tensor, "b h n hd"]:
+    """Scores divided by the root of the width of a whole token, where a head has only its share of it."""
+    dim = q.shape[1] * q.shape[3]
+    return F.scaled_dot_product_attention(q, k, v, scale=dim**-0.5)
+
+
+class BatchSizedClassToken(ViT):
+    """A class token for each row of the batch. As published a batch of another size breaks; here rows are reused."""
+
+    ROWS = 64
+
+    def __init__(self, config: ViTConfig):
+        super().__init__(config)
+        tokens = 0.02 * torch.randn(self.ROWS, 1, config.embed_dim)
+        self.cls_token = nn.Parameter(tokens)
+
+    def forward_features(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b n d"]:
+        x = self.patch_embed(images)
+        rows = torch.arange(len(x), device=x.device) % self.ROWS
+        x = torch.cat([self.cls_token[rows], x], dim=1)
+        if self.pos_embed is not None:
+            x = x + self.pos_embed
+        return self.norm(self.blocks(self.pos_drop(x)))
+
+
+class NoClassPosition(ViT):
+    """Positions are added before the class token is put in front, so row 0 of the table is never read."""
+
+    def forward_features(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b n d"]:
+        x = self.patch_embed(images) + self.pos_embed[:, 1:]
+        x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], dim=1)
+        return self.norm(self.blocks(self.pos_drop(x)))
+
+
+def _swap(config: ViTConfig, healthy: type[nn.Module], sick: type[nn.Module]) -> ViT:
+    """A ViT whose parts of class ``healthy`` run the forward of ``sick``, a subclass with the same parameters."""
+    model = ViT(config)
+    for part in model.modules():
+        if type(part) is healthy:
+            part.__class__ = sick
+    return model
+
+
+def _slice_heads(config: ViTConfig) -> ViT:
+    model = ViT(config)
+    healthy = {name: value.clone() for name, value in model.state_dict().items() if ".attn." not in name}
+    for block in model.blocks:
+        block.attn = SlicedHeads(config.embed_dim, config.num_heads, qkv_bias=config.qkv_bias, drop=config.drop_rate)
+    init_weights(model)
+    model.load_state_dict(healthy, strict=False)  # all but attention starts as it would in a healthy model
+    return model
+
+
+@dataclass(frozen=True)
+class Patient:
+    """A bug, and how to get a model that has it.
+
+    Args:
+        name: of the bug.
+        symptom: what one sees of it.
+        published: where it was found, or how one gets it, as a clause.
+        build: the sick model for a config, whatever that config is.
+        select: which pass of a history counts; sick in one patient only.
+        needs: what a config must have for the bug to matter, in words and as a test.
+    """
+
+    name: str
+    symptom: str
+    published: str
+    build: Callable[[ViTConfig], nn.Module] = ViT
+    select: Callable[[History], int] = last_pass
+    needs: tuple[str, Callable[[ViTConfig], bool]] = ("nothing", lambda config: True)
+
+    def make(self, config: ViTConfig) -> nn.Module:
+        """The sick model, as different from ``ViT(config)`` as the bug demands; its seed is set outside.
+
+        The weights are drawn as the healthy model's are, wherever the bug leaves them the same shape.
+
+        Raises:
+            ValueError: when the bug would change nothing in a model of these sizes.
+        """
+        what, is_met = self.needs
+        if not is_met(config):
+            raise ValueError(f"{self.name!r} needs {what}, or the bug changes nothing; got {config}")
+        return self.build(config)
+
+
+_HAS_CLASS_TOKEN = ("pool 'cls'", lambda config: config.pool == "cls")
+_HAS_CLASS_POSITION = (
+    "pool 'cls' and positions",
+    lambda config: config.pool == "cls" and config.pos_embed != "none",
+)
+_HAS_HEADS = ("num_heads above 1", lambda config: config.num_heads > 1)
+
+PATIENTS = {
+    patient.name: patient
+    for patient in (
+        Patient(
+            "softmax before cross-entropy",
+            "the loss falls, and stops far above 0",
+            "found in a published tutorial, and in BrianPulfer/PapersReimplementations",
+            SoftmaxHead,
+        ),
+        Patient(
+            "attention across the batch",
+            "a class token never sees a pixel; with mean pooling, an image is judged by its neighbours in the batch",
+            "found in a published tutorial, and in an example that pytorch/examples has deleted since; its documented "
+            "losses, 2.308 in training and 2.3029 in validation, are all but ln 10",
+            lambda config: _swap(config, Attention, SequenceFirstAttention),
+        ),
+        Patient(
+            "dead residual norm",
+            "the norms of the blocks keep their initial weights for ever",
+            "found in a published tutorial",
+            lambda config: _swap(config, Block, DeadNormBlock),
+        ),
+        Patient(
+            "reshape without permute",
+            "every shape is right; the patches, laid out as pictures, show stripes",
+            "what one gets who completes a published tutorial with one more reshape",
+            lambda config: _swap(config, PatchEmbed, ReshapedPatches),
+            needs=(
+                "more than one patch in a row, or several channels and patches",
+                lambda config: config.grid_size[1] > 1 or (config.in_chans > 1 and config.num_patches > 1),
+            ),
+        ),
+        Patient(
+            "colours last",
+            "none after training from scratch; with another library's weights it predicts nonsense",
+            "what one gets who loads a convolution's weights into lucidrains/vit-pytorch, whose own order is no bug; "
+            "its #184 compares the two",
+            lambda config: _swap(config, PatchEmbed, ColoursLastPatches),
+            needs=(
+                "in_chans above 1 and patches of several pixels",
+                lambda config: config.in_chans > 1 and config.patch_size != (1, 1),
+            ),
+        ),
+        Patient(
+            "no final norm",
+            "the head reads vectors that get longer with every block",
+            "found in two published tutorials, one of them in two editions",
+            lambda config: ViT(replace(config, final_norm=False)),
+        ),
+        Patient(
+            "per-head slices",
+            "fewer parameters than the paper's attention, and heads that never hear of each other",
+            "found in BrianPulfer/PapersReimplementations",
+            _slice_heads,
+            needs=_HAS_HEADS,
+        ),
+        Patient(
+            "scale by √dim",
+            "attention is closer to uniform than it should be",
+            "found in omihub777/ViT-CIFAR, which reports 90.9 % on CIFAR-10 all the same",
+            lambda config: ViT(config, attend=attention_scaled_by_dim),
+            needs=_HAS_HEADS,
+        ),
+        Patient(
+            "batch-sized class token",
+            "the same image is judged differently in another row of the batch",
+            "found in several public repositories, the example deleted from pytorch/examples among them; in some of "
+            "them with positions for each row as well",
+            BatchSizedClassToken,
+            needs=_HAS_CLASS_TOKEN,
+        ),
+        Patient(
+            "head on all tokens",
+            "the output has a token axis too many, or the class token is one voice among many",
+            "found in a published tutorial",
+            HeadOnAllTokens,
+            needs=_HAS_CLASS_TOKEN,
+        ),
+        Patient(
+            "no position on the class token",
+            "one row of the table never changes",
+            "after DeiT III and big_vision, which leave out the position and its row, and have no bug; timm calls that "
+            "no_embed_class",
+            NoClassPosition,
+            needs=_HAS_CLASS_POSITION,
+        ),
+        Patient(
+            "selection on the test set",
+            "the reported figure is above what new images will give",
+            "found in many training scripts, which keep the pass with the best test accuracy",
+            select=best_on_test,
+        ),
+    )
+}
+
+
+def make_patient(name: str, config: ViTConfig) -> nn.Module:
+    """A patient's model by name, or with ``"healthy"`` the ``ViT``; seeds are set outside.
+
+    Raises:
+        ValueError: when there is no such patient, or the bug would change nothing in a model of these sizes.
+    """
+    if name == "healthy":
+        return ViT(config)
+    if name not in PATIENTS:
+        raise ValueError(f"there is no patient {name!r}; there are healthy, {', '.join(PATIENTS)}")
+    return PATIENTS[name].make(config)

@@ -1,0 +1,97 @@
+"""Whether a map tells the truth: against the object's mask, and by hiding what it points at (chapter 8)."""
+
+import torch
+from einops import reduce, repeat
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+from vit_tutorial.attention_maps.maps import check_chosen, check_ours
+from vit_tutorial.model import ViT
+from vit_tutorial.validate import check_divisible, check_tiles
+
+
+def mask_coverage(mask: Bool[Tensor, "b H W"], grid_size: tuple[int, int]) -> Float[Tensor, "b gh gw"]:
+    """The share of each patch's pixels that belong to the object.
+
+    Raises:
+        ValueError: when the grid does not divide the mask.
+    """
+    for axis, pixels, patches in zip(("height", "width"), mask.shape[1:], grid_size, strict=True):
+        check_divisible(f"mask {axis}", pixels, "the map's grid of", patches)
+    return reduce(mask.float(), "b (gh ph) (gw pw) -> b gh gw", "mean", gh=grid_size[0], gw=grid_size[1])
+
+
+def attention_mass(maps: Float[Tensor, "b gh gw"], mask: Bool[Tensor, "b H W"]) -> Float[Tensor, " b"]:
+    """The share of a map that lies on the object; a patch counts as far as the object covers it.
+
+    A uniform map gets the object's share of the image. A map of zeros has no shares, and gets nan.
+
+    Raises:
+        ValueError: when the map's grid does not divide the mask.
+    """
+    return (maps * mask_coverage(mask, tuple(maps.shape[1:]))).sum(dim=(1, 2)) / maps.sum(dim=(1, 2))
+
+
+def pointing_game(maps: Float[Tensor, "b gh gw"], mask: Bool[Tensor, "b H W"]) -> Float[Tensor, " b"]:
+    """Whether the map's highest patch is on the object: the chance that a random pixel of that patch belongs to it.
+
+    Patches that are equally high share the point. So a uniform map gets the object's share of the image.
+
+    Raises:
+        ValueError: when the map's grid does not divide the mask.
+
+    Source: Zhang et al. 2016, "Top-down neural attention by excitation backprop", section 4.1.
+    """
+    highest = (maps == maps.amax(dim=(1, 2), keepdim=True)).float()
+    return attention_mass(highest, mask)
+
+
+def hide_patches(
+    images: Float[Tensor, "b c H W"],
+    patches: Int64[Tensor, "b hidden"],
+    patch_size: int | tuple[int, int],
+    value: float | Float[Tensor, "c 1 1"] | Float[Tensor, "b c 1 1"] = 0.0,
+) -> Float[Tensor, "b c H W"]:
+    """The images with some patches painted over.
+
+    Args:
+        patches: numbers of the patches to hide, the grid row by row, ``(b, hidden)``: equally many in each image.
+        value: the colour, one number or one for each channel; the same for all images, or one for each.
+
+    Raises:
+        ValueError: when an image has no row of numbers, there is no such patch, or patches do not tile the image.
+    """
+    _, (ph, pw) = check_tiles(tuple(images.shape[2:]), patch_size)
+    gh, gw = images.shape[2] // ph, images.shape[3] // pw
+    check_chosen("patch", patches, len(images), gh * gw)
+    hidden = torch.zeros(len(images), gh * gw, device=images.device).scatter_(1, patches, 1)
+    hidden = repeat(hidden, "b (gh gw) -> b 1 (gh ph) (gw pw)", gh=gh, ph=ph, pw=pw)
+    return torch.where(hidden == 1, torch.as_tensor(value, dtype=images.dtype, device=images.device), images)
+
+
+def patch_saliency(
+    model: ViT, images: Float[Tensor, "b c H W"], classes: Int64[Tensor, " b"]
+) -> Float[Tensor, "b gh gw"]:
+    """How much the logit of a class depends on each patch: gradient × pixel, without its sign, summed over the patch.
+
+    The gradients of the model's parameters are left alone.
+
+    Args:
+        model: this package's.
+        images: ``(b, c, H, W)``, as the model takes them.
+        classes: the class of each image, ``(b,)``.
+
+    Raises:
+        ValueError: when the model is not this package's, there is not one class for each image, or the model does not
+            have it.
+
+    Source: Simonyan et al. 2014, "Deep inside convolutional networks", and the product with the input after it.
+    """
+    check_ours(model)
+    with torch.enable_grad():
+        pixels = images.detach().requires_grad_()
+        logits = model(pixels)
+        check_chosen("class", classes, *logits.shape)
+        (gradient,) = torch.autograd.grad(logits.gather(1, classes[:, None]).sum(), pixels)
+    gh, gw = model.config.grid_size
+    return reduce((gradient * images).abs(), "b c (gh ph) (gw pw) -> b gh gw", "sum", gh=gh, gw=gw)

@@ -1,0 +1,46 @@
+"""Twelve sick Vision Transformers, and the tests that name their bugs (chapter 12)."""
+
+from vit_tutorial.archs.patients import (
+    PATIENTS,
+    BatchSizedClassToken,
+    ColoursLastPatches,
+    DeadNormBlock,
+    HeadOnAllTokens,
+    History,
+    NoClassPosition,
+    Patient,
+    ReshapedPatches,
+    SequenceFirstAttention,
+    SlicedHeads,
+    SoftmaxHead,
+    attention_scaled_by_dim,
+    best_on_test,
+    best_on_validation,
+    last_pass,
+    make_patient,
+)
+from vit_tutorial.clinic.diagnosis import SELECTION, TESTS, Finding, diagnose
+
+__all__ = [
+    "PATIENTS",
+    "SELECTION",
+    "TESTS",
+    "BatchSizedClassToken",
+    "ColoursLastPatches",
+    "DeadNormBlock",
+    "Finding",
+    "HeadOnAllTokens",
+    "History",
+    "NoClassPosition",
+    "Patient",
+    "ReshapedPatches",
+    "SequenceFirstAttention",
+    "SlicedHeads",
+    "SoftmaxHead",
+    "attention_scaled_by_dim",
+    "best_on_test",
+    "best_on_validation",
+    "diagnose",
+    "last_pass",
+    "make_patient",
+]

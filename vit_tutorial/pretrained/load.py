@@ -1,0 +1,207 @@
+"""Weights that others have trained: fetched once, checked, and made to fit (chapter 9)."""
+
+import pickle
+import struct
+from dataclasses import dataclass, replace
+from http.client import HTTPException
+from math import isqrt, prod
+from pathlib import Path
+
+import torch
+import torchvision.transforms.functional as TF
+from jaxtyping import Float
+from PIL import Image
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+from torchvision.models import WeightsEnum, get_model_weights
+
+from vit_tutorial.data.downloads import patience
+from vit_tutorial.model import ViT
+from vit_tutorial.positions import resample_pos_embed
+from vit_tutorial.pretrained.models import with_eps
+from vit_tutorial.pretrained.state_dicts import convert, from_state_dict
+from vit_tutorial.validate import check_option, to_pair
+
+NAMES = ("vit_b_16", "vit_b_32", "vit_l_16", "vit_l_32")  # those that torchvision trained on ImageNet-1k alone
+TIMEOUT = 10  # seconds that a host may keep silent
+# What torch.load raises on bytes that are none of its own: it takes them for instructions, and stumbles anywhere.
+DAMAGED = (RuntimeError, EOFError, LookupError, ValueError, struct.error, pickle.UnpicklingError)
+
+
+@dataclass(frozen=True)
+class Published:
+    """What belongs to published weights, and is not in the file: see :func:`published`.
+
+    Attributes:
+        classes: a name for each class number.
+        img_size: (height, width) that the model takes.
+        share: of the resized picture's side that the crop keeps.
+        mean: of each channel, for pixels in 0..1.
+        std: likewise.
+    """
+
+    classes: tuple[str, ...]
+    img_size: tuple[int, int]
+    share: float
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+    def preprocess(self, image: Image.Image) -> Float[Tensor, "3 H W"]:
+        """A picture of any size as the model wants it: resized until the crop fits in, cut to its middle, normalised.
+
+        With ``share`` 1 and an ``img_size`` of the picture's own proportions nothing is cut off.
+        """
+        (height, width), (wide, tall) = self.img_size, image.size
+        if height * wide >= width * tall:  # the picture is the wider one: its height decides
+            height = round(height / self.share)
+            width = height * wide // tall
+        else:
+            width = round(width / self.share)
+            height = width * tall // wide
+        resized = TF.resize(image.convert("RGB"), (height, width))
+        pixels = TF.pil_to_tensor(TF.center_crop(resized, self.img_size))
+        return TF.normalize(pixels / 255, self.mean, self.std)
+
+
+def published(name: str) -> Published:
+    """Class names and preprocessing of the weights ``name``; needs no network.
+
+    Raises:
+        ValueError: when there are none of that name.
+    """
+    weights = _weights(name)
+    transform = weights.transforms()
+    return Published(
+        classes=tuple(weights.meta["categories"]),
+        img_size=(transform.crop_size[0],) * 2,
+        share=transform.crop_size[0] / transform.resize_size[0],
+        mean=tuple(transform.mean),
+        std=tuple(transform.std),
+    )
+
+
+def load_pretrained(
+    source: str | Path,
+    *,
+    img_size: int | tuple[int, int] | None = None,
+    num_classes: int | None = None,
+    num_heads: int | None = None,
+    progress: bool = True,
+) -> ViT:
+    """A model with trained weights, in evaluation mode.
+
+    Args:
+        source: ``"vit_b_16"``, ``"vit_b_32"``, ``"vit_l_16"`` or ``"vit_l_32"``: torchvision's weights, trained on
+            ImageNet-1k, which are fetched into torch's cache on first use. Or a file, ``.safetensors`` or one of
+            ``torch.save``, with timm's, torchvision's or Hugging Face's names.
+        img_size: see :func:`adapt`. A file whose positions form no square, or that has as many of them as this size
+            has patches, was trained on this size.
+        num_classes: see :func:`adapt`.
+        num_heads: of a file whose size is not a published one.
+        progress: whether to show the download.
+
+    Raises:
+        FileNotFoundError: the file is not there, or cannot be fetched; the message says what was tried.
+        ValueError: it is damaged or fits no ViT; the message lists what is wrong.
+    """
+    if source in NAMES:
+        model = from_state_dict(_fetch(str(source), progress), num_heads=num_heads)
+    else:
+        state = convert(_read(Path(source)))
+        patches = state["pos_embed"].shape[1] - ("cls_token" in state) if "pos_embed" in state else 0
+        square = isqrt(patches) ** 2 == patches
+        own_size = img_size if not square or _num_patches(state, img_size) == patches else None
+        model = from_state_dict(state, num_heads=num_heads, img_size=own_size)
+    return adapt(model, img_size=img_size, num_classes=num_classes).eval()
+
+
+def adapt(model: ViT, *, img_size: int | tuple[int, int] | None = None, num_classes: int | None = None) -> ViT:
+    """A copy of ``model`` for another image size or other classes, or ``model`` itself where nothing changes.
+
+    Learned positions are resampled to the new grid, sine-cosine tables computed for it. For another number of classes
+    the head is drawn anew, as :func:`~vit_tutorial.init_weights` does.
+
+    Args:
+        img_size: pixels, an int or a (height, width) pair; None keeps what is there.
+        num_classes: outputs of the head, 0 for none; None keeps what is there.
+
+    Raises:
+        ValueError: when the patches do not tile the image.
+
+    Source: Dosovitskiy et al. 2021, section 3.2.
+    """
+    changes = {"img_size": img_size, "num_classes": num_classes}
+    config = replace(model.config, **{name: value for name, value in changes.items() if value is not None})
+    if config == model.config:
+        return model
+    adapted = with_eps(ViT(config, attend=model.blocks[0].attn.attend), model.blocks[0].norm1.eps)
+    state = model.state_dict()
+    if "pos_embed" in state:
+        old, new = model.config.grid_size, config.grid_size
+        state["pos_embed"] = resample_pos_embed(state["pos_embed"], old, new, config.num_prefix_tokens)
+    if config.num_classes != model.config.num_classes:
+        state = {name: value for name, value in state.items() if not name.startswith("head.")}
+        state |= {f"head.{name}": value for name, value in adapted.head.state_dict().items()}
+    adapted.load_state_dict(state)
+    return adapted.to(model.patch_embed.proj.weight).train(model.training)
+
+
+def _num_patches(state: dict[str, Tensor], img_size: int | tuple[int, int] | None) -> int | None:
+    """How many of the patches that these weights are for an image of this size has; None where nobody can tell."""
+    weight = state.get("patch_embed.proj.weight")
+    if img_size is None or weight is None or weight.ndim != 4:
+        return None
+    return prod(side // p for side, p in zip(to_pair("img_size", img_size), weight.shape[2:], strict=True))
+
+
+def _weights(name: str) -> WeightsEnum:
+    check_option("name", name, NAMES)
+    return get_model_weights(name).DEFAULT
+
+
+def _fetch(name: str, progress: bool) -> dict[str, Tensor]:
+    """torchvision's state dict: from torch's cache, else downloaded whole and compared with the hash in its name."""
+    weights = _weights(name)
+    cache = Path(torch.hub.get_dir()) / "checkpoints"
+    file = cache / weights.url.rpartition("/")[2]
+    remedy = f"Put the file into {cache}, or name another cache in TORCH_HOME."
+    there = file.exists()
+    try:
+        with patience(TIMEOUT):
+            return weights.get_state_dict(progress=progress, check_hash=True, weights_only=True)
+    except (OSError, HTTPException) as error:
+        raise FileNotFoundError(
+            f"{name} is not at hand: {file} is missing, and {weights.url} failed: {error}. {remedy}"
+        ) from error
+    except DAMAGED as error:
+        if there:
+            raise ValueError(f"{file} is damaged: {_reason(error)}. Delete it, and it is fetched again") from error
+        raise ValueError(
+            f"what {weights.url} sent is damaged: {_reason(error)}. Nothing was kept; try again"
+        ) from error
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file; nothing in it is run."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}, and published weights are called {', '.join(NAMES)}")
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ValueError(
+            f"{path} is damaged, or holds more than tensors, which could run code of its author"
+        ) from error
+    except (SafetensorError, OSError, *DAMAGED) as error:
+        raise ValueError(f"{path} is damaged, or no file of weights: {_reason(error)}") from error
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        inside = ", ".join(map(str, list(state)[:6])) if isinstance(state, dict) else type(state).__name__
+        raise ValueError(f"{path} is no state dict but holds {inside}. Save the state dict in it by itself")
+    return state
+
+
+def _reason(error: Exception) -> str:
+    """The first sentence of what torch has to say."""
+    return str(error).strip().partition(". ")[0].partition("\n")[0].rstrip(".") or type(error).__name__

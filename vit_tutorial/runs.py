@@ -1,0 +1,204 @@
+"""Finished real runs: what was measured, where it comes from, and the weights (written by ``vit-tutorial train``)."""
+
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import asdict, fields
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from vit_tutorial.augment.policy import Augment
+from vit_tutorial.config import ViTConfig
+from vit_tutorial.model import ViT
+from vit_tutorial.recipes import Recipe, load_split, make_model
+from vit_tutorial.training.checkpoints import reason
+from vit_tutorial.training.distributed import rank_and_world
+from vit_tutorial.training.loop import evaluate, fit
+
+FOLDER = Path(__file__).parent / "recorded"  # comes with the package
+OWN_RUNS = Path("runs")  # of the user, below the working directory
+
+
+def run_recipe(
+    name: str,
+    recipe: Recipe,
+    folder: Path,
+    *,
+    make: Callable[[Recipe], nn.Module] = make_model,
+    device: str = "cpu",
+    keep_weights: bool = True,
+    progress: bool = True,
+) -> dict:
+    """Train a recipe to the end, going on where an interrupted run stopped, and record it in ``folder``.
+
+    The test set is read once, after the last pass. Of several processes only the first writes.
+
+    Args:
+        name: of the recipe.
+        recipe: what to train on what, and how.
+        folder: where the metrics, the weights and until the end a checkpoint go.
+        make: makes the model.
+        device: where to train.
+        keep_weights: whether to store the final weights, in half precision.
+        progress: whether to show a progress bar.
+
+    Returns:
+        the metrics, as they stand in ``metrics.json``.
+
+    Raises:
+        FileNotFoundError: when the data are not there and cannot be fetched.
+        ValueError: when recipe and data do not fit, or the checkpoint in ``folder`` is of another run.
+        FloatingPointError: when the loss is not finite.
+    """
+    train, val = load_split(recipe, "train"), load_split(recipe, "val")
+    model = make(recipe)
+    checkpoint = folder / "checkpoint.pt"
+    made = provenance(device)  # now: the checkout may move on while this runs
+    history = fit(model, train, val, recipe, device=device, checkpoint=checkpoint, progress=progress)
+    metrics = {
+        "name": name,
+        "recipe": asdict(recipe),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "data": train.variant,
+        "images": {"train": len(train), "val": len(val)},
+        "samples_seen": len(train) * recipe.epochs,
+        "history": history,
+        "test": evaluate(model, load_split(recipe, "test"), recipe),
+        "seconds": sum(entry["seconds"] for entry in history),
+        **made,
+    }
+    if rank_and_world()[0] == 0:
+        folder.mkdir(parents=True, exist_ok=True)
+        weights = folder / "model.safetensors"
+        weights.unlink(missing_ok=True)
+        if keep_weights:
+            save_file({key: value.half().contiguous().cpu() for key, value in model.state_dict().items()}, weights)
+        part = folder / ".metrics.json.part"
+        part.write_text(json.dumps(metrics, indent=1) + "\n", encoding="utf-8")
+        os.replace(part, folder / "metrics.json")
+        checkpoint.unlink(missing_ok=True)
+    return metrics
+
+
+def provenance(device: str) -> dict:
+    """Where and with what a run is made: processes, device, versions, commit and date."""
+    return {
+        "processes": rank_and_world()[1],
+        "device": _device_name(device),
+        "versions": {"python": platform.python_version(), **{p: version(p) for p in ("torch", "torchvision", "numpy")}},
+        "commit": _commit(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def _device_name(device: str) -> str:
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    # What the processor can do tells two machines apart, whose seconds must not be compared.
+    return f"CPU ({torch.backends.cpu.get_cpu_capability()}), {threads} thread{'s' if threads > 1 else ''}"
+
+
+@cache  # of the code that this process runs: the checkout may move on beneath it
+def _commit() -> str:
+    """The checkout's commit, with a ``+`` where files of the package differ from it; empty outside a checkout."""
+    here = Path(__file__).parent
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, check=True).stdout
+
+    try:
+        tracked = git("ls-files", "runs.py")
+        return (
+            git("rev-parse", "HEAD").strip() + ("+" if git("status", "--porcelain", "*.py") else "") if tracked else ""
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def recorded_runs() -> list[str]:
+    """The names of all recorded runs."""
+    return sorted(path.parent.name for path in FOLDER.glob("*/metrics.json"))
+
+
+def find_run(run: str | Path, *, own_first: bool = False) -> Path:
+    """The folder of a run: one that was recorded, or one of your own in ``runs/``.
+
+    Args:
+        run: its name, or the folder itself.
+        own_first: which of them, where both have this name; the chapters read what was recorded.
+
+    Raises:
+        ValueError: when there is no such run.
+    """
+    places = (OWN_RUNS, FOLDER) if own_first else (FOLDER, OWN_RUNS)
+    for folder in [run] if isinstance(run, Path) else [place / run for place in places]:
+        if (folder / "metrics.json").exists():
+            return folder
+    raise ValueError(f"there is no finished run {str(run)!r}; recorded are: {', '.join(recorded_runs()) or 'none'}")
+
+
+def load_metrics(run: str | Path) -> dict:
+    """What a run measured.
+
+    Args:
+        run: its name, or its folder.
+
+    Raises:
+        ValueError: when there is no such run.
+    """
+    return json.loads((find_run(run) / "metrics.json").read_text(encoding="utf-8"))
+
+
+def load_recorded(run: str | Path) -> tuple[ViT, Recipe]:
+    """A run's model with its weights, in evaluation mode, and its recipe.
+
+    Args:
+        run: its name, or its folder.
+
+    Raises:
+        ValueError: when there is no such run, its weights were not kept, are damaged or do not fit its recipe, or the
+            recipe has fields that this version does not know.
+    """
+    folder = find_run(run)
+    path = folder / "model.safetensors"
+    if not path.exists():
+        raise ValueError(f"the weights of {folder.name!r} were not kept; its metrics are in {folder}")
+    recipe = recipe_from_dict(load_metrics(folder)["recipe"])
+    model = ViT(recipe.model)
+    try:
+        model.load_state_dict({key: value.float() for key, value in load_file(path).items()})
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged: {reason(error)}; train the run again") from error
+    except RuntimeError as error:
+        raise ValueError(f"{path} does not fit the recipe in metrics.json beside it: {reason(error)}") from error
+    return model.eval(), recipe
+
+
+def recipe_from_dict(values: dict) -> Recipe:
+    """The recipe that :func:`dataclasses.asdict`, and JSON after it, turned into ``values``.
+
+    Raises:
+        ValueError: when there are fields that this version does not know, or a value is out of range.
+    """
+    model = {key: tuple(value) if isinstance(value, list) else value for key, value in values["model"].items()}
+    parts = {"model": _make(ViTConfig, model), "augment": _make(Augment, values["augment"])}
+    return _make(Recipe, {**values, **parts})
+
+
+def _make(kind: type, values: dict):
+    if unknown := values.keys() - {field.name for field in fields(kind)}:
+        names = ", ".join(sorted(unknown))
+        raise ValueError(
+            f"the run's {kind.__name__} has fields that this version does not know: {names}; train it again"
+        )
+    return kind(**values)

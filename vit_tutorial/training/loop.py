@@ -1,0 +1,371 @@
+"""A training loop that fits on one screen, and what it needs: schedule, parameter groups, evaluation (chapter 6)."""
+
+import math
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from jaxtyping import Float, Int64, Shaped
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from tqdm import tqdm
+
+from vit_tutorial.augment.policy import Augment
+from vit_tutorial.data.images import Dataset, ImageFiles
+from vit_tutorial.training.checkpoints import load_checkpoint, save_checkpoint
+from vit_tutorial.training.distributed import rank_and_world
+from vit_tutorial.training.ema import Average
+from vit_tutorial.training.optimizers import MuonWithAdamW, parameter_groups
+from vit_tutorial.validate import check_int, check_number, check_option, check_share
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How a model is trained.
+
+    Args:
+        epochs: passes over the training images.
+        batch_size: images in a step, over all processes.
+        lr: the highest learning rate.
+        schedule: ``"cosine"`` (linear warm-up, then cosine to 0) or ``"constant"``.
+        warmup: share of all steps in which the learning rate rises.
+        optimizer: ``"adamw"``, ``"adam"``, or ``"muon"`` for the matrices in the blocks with AdamW for the rest.
+        weight_decay: on matrices only; norms, biases, positions and class token have none.
+        decay_all: decay those too.
+        beta2: Adam's second decay rate.
+        label_smoothing: share of the target that is spread over all classes.
+        clip_grad: largest norm of the gradient; 0 turns it off.
+        ema: decay of the weight average that is evaluated, for each step; 0 turns it off.
+        softmax_head: put a softmax before the loss, a mistake that one published tutorial makes.
+        mean: what is taken off a pixel, which lies in 0..1, first;
+        std: and what it is divided by then.
+        augment: random changes to the training images; see ``vit_tutorial.augment``.
+        precision: of the forward pass in training, and of Muon's products: ``"fp32"``, ``"bf16"``, or ``"auto"``; see
+            :func:`in_bf16`.
+        compile: run the model through ``torch.compile``.
+        seed: of the weights, the order and the augmentation.
+
+    Raises:
+        ValueError: when a value is out of range or an option unknown.
+    """
+
+    epochs: int = 10
+    batch_size: int = 128
+    lr: float = 1e-3
+    schedule: str = "cosine"
+    warmup: float = 0.1
+    optimizer: str = "adamw"
+    weight_decay: float = 0.05
+    decay_all: bool = False
+    beta2: float = 0.999
+    label_smoothing: float = 0.0
+    clip_grad: float = 1.0
+    ema: float = 0.0
+    softmax_head: bool = False
+    mean: float = 0.5
+    std: float = 0.5
+    augment: Augment = field(default_factory=Augment)
+    precision: str = "auto"
+    compile: bool = False
+    seed: int = 0
+
+    def __post_init__(self):
+        for name, allowed in (
+            ("schedule", ("cosine", "constant")),
+            ("optimizer", ("adamw", "adam", "muon")),
+            ("precision", ("auto", "fp32", "bf16")),
+        ):
+            check_option(name, getattr(self, name), allowed)
+        for name, low in (("epochs", 1), ("batch_size", 1), ("seed", 0)):
+            check_int(name, getattr(self, name), low)
+        for name in ("lr", "weight_decay", "clip_grad", "mean", "std"):
+            check_number(name, getattr(self, name), 0)
+        if self.std == 0:
+            raise ValueError("std must be above 0: pixels are divided by it")
+        for name in ("warmup", "beta2", "label_smoothing", "ema"):
+            check_share(name, getattr(self, name))
+
+
+def lr_at(step: int, total_steps: int, config: TrainConfig) -> float:
+    """The learning rate of a step.
+
+    Args:
+        step: its number in the whole run, from 0.
+        total_steps: of all passes.
+        config: the schedule.
+    """
+    if config.schedule == "constant":
+        return config.lr
+    warmup_steps = int(config.warmup * total_steps)
+    if step < warmup_steps:
+        return config.lr * (step + 1) / warmup_steps
+    progress = (step - warmup_steps) / max(1, total_steps - warmup_steps)
+    return config.lr * (1 + math.cos(math.pi * progress)) / 2
+
+
+def to_input(images: Shaped[Tensor, "b c H W"], config: TrainConfig) -> Float[Tensor, "b c H W"]:
+    """Bytes, or floating point in 0..1, to what the model takes."""
+    images = images.float() / 255 if images.dtype == torch.uint8 else images
+    return (images - config.mean) / config.std
+
+
+def loss_of(logits: Float[Tensor, "b k"], targets: Float[Tensor, "b k"], config: TrainConfig) -> Float[Tensor, ""]:
+    """Cross-entropy against targets that may be soft; with ``softmax_head`` as one published tutorial has it.
+
+    Raises:
+        ValueError: when logits and targets differ in shape.
+    """
+    if logits.shape != targets.shape:
+        raise ValueError(
+            f"logits are {tuple(logits.shape)}, targets {tuple(targets.shape)}: they must be equal. "
+            f"Set the model's num_classes to {targets.shape[-1]}"
+        )
+    if config.softmax_head:
+        logits = logits.softmax(dim=-1)
+    return F.cross_entropy(logits, targets, label_smoothing=config.label_smoothing)
+
+
+def train_epoch(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | MuonWithAdamW,
+    train: Dataset | ImageFiles,
+    epoch: int,
+    config: TrainConfig,
+    average: Average | None = None,
+    bar: tqdm | None = None,
+) -> tuple[float, float]:
+    """One pass over the training images, each seen once.
+
+    All randomness of a pass follows from the seed and the pass's number, so a run can go on at any pass. The forward
+    pass and Muon's products are in bf16 where :func:`in_bf16` says so; weights, loss and evaluation are fp32
+    everywhere.
+
+    Args:
+        model: trained in place, on the device it lies on.
+        optimizer: of its parameters; see :func:`make_optimizer`.
+        train: the training images; their labels are below the model's ``num_classes``.
+        epoch: the pass's number, from 0.
+        config: how to train.
+        average: moved towards the model after each step.
+        bar: moved on by the images of each step.
+
+    Returns:
+        the mean loss and the accuracy, in 0..1, of the model as it was at each step.
+
+    Raises:
+        ValueError: when the model is for another number of classes.
+        FloatingPointError: when the loss is not finite.
+    """
+    device, (rank, world) = next(model.parameters()).device, rank_and_world()
+    torch.manual_seed(_mix(config.seed, epoch, rank, 1))  # dropout
+    generator = torch.Generator(device).manual_seed(_mix(config.seed, epoch, rank))  # augmentation
+    batches = batches_of(len(train), epoch, config)
+    sizes, steps = [len(batch) for batch in batches], len(batches)
+    # The sums stay on the device until the end: reading them at each step would make a GPU wait.
+    losses, correct = torch.zeros(steps, device=device), torch.zeros((), device=device)
+    autocast = torch.autocast(device.type, torch.bfloat16, enabled=in_bf16(device, config.precision))
+    model.train()
+    for i, (images, labels) in enumerate(train.batches([batch[rank::world] for batch in batches], device)):
+        step = epoch * steps + i
+        for group in optimizer.param_groups:
+            group["lr"] = lr_at(step, steps * config.epochs, config)
+        targets = F.one_hot(labels, len(train.classes)).float()
+        images, targets = config.augment(images.float() / 255, targets, generator)
+        with autocast:
+            logits = model(to_input(images, config)).float()
+        # Processes average their gradients; weighting by their share makes that the mean over the whole batch.
+        loss = loss_of(logits, targets, config) * (len(labels) * world / sizes[i])
+        optimizer.zero_grad()
+        loss.backward()
+        if config.clip_grad:
+            nn.utils.clip_grad_norm_(model.parameters(), config.clip_grad)
+        with autocast:
+            optimizer.step()
+        if average:
+            average.update(step)
+        losses[i] = loss.detach() * (sizes[i] / world)
+        correct += (logits.argmax(-1) == targets.argmax(-1)).sum()
+        if bar is not None:
+            bar.update(sizes[i])
+    if world > 1:
+        dist.all_reduce(losses)
+        dist.all_reduce(correct)
+    stop_unless_finite(losses, epoch, config)
+    return losses.sum().item() / sum(sizes), correct.item() / sum(sizes)
+
+
+def in_bf16(device: torch.device | str, precision: str = "auto") -> bool:
+    """Whether the forward pass and Muon's products are in bf16 on a device.
+
+    With ``"auto"`` it is on GPUs that have units for it; a T4, for one, would only imitate them. On a CPU it has to be
+    asked for: not all have such units, and a run should give the same on two that differ in nothing else.
+    """
+    if precision != "auto":
+        return precision == "bf16"
+    return torch.device(device).type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def batches_of(num_images: int, epoch: int, config: TrainConfig) -> list[Int64[Tensor, " _"]]:
+    """The numbers of all images in the order of pass ``epoch``, cut into batches; the last one may be smaller.
+
+    One that has fewer images than there are processes cannot be shared and is left out.
+    """
+    order = torch.randperm(num_images, generator=torch.Generator().manual_seed(_mix(config.seed, epoch)))
+    return [batch for batch in order.split(config.batch_size) if len(batch) >= rank_and_world()[1]]
+
+
+def fit(
+    model: nn.Module,
+    train: Dataset | ImageFiles,
+    val: Dataset | ImageFiles,
+    config: TrainConfig,
+    *,
+    device: torch.device | str = "cpu",
+    checkpoint: str | Path | None = None,
+    progress: bool = True,
+) -> list[dict[str, float]]:
+    """Train ``model`` in place.
+
+    Args:
+        model: takes ``(b, c, H, W)``, gives logits ``(b, k)``, k the number of classes of the data.
+        train: the training images.
+        val: the validation images, which are evaluated after each pass.
+        config: how to train.
+        device: where to; the model stays there.
+        checkpoint: a file that is rewritten after each pass, and from which an interrupted run goes on.
+        progress: whether to show a progress bar.
+
+    Returns:
+        the history, an entry for each pass: train and validation loss and accuracy, learning rate at the end,
+        seconds for both.
+
+    Raises:
+        ValueError: when the model is for another number of classes, the batch cannot be shared among the processes, or
+            the checkpoint is of another run.
+        FloatingPointError: when the loss is not finite; the message has the step, the learning rate and what to try.
+    """
+    rank, world = rank_and_world()
+    if config.batch_size % world:
+        raise ValueError(f"batch_size {config.batch_size} is not divisible by the number of processes {world}")
+    model.to(device)
+    train, val = train.to(device), val.to(device)
+    optimizer = make_optimizer(model, config)
+    average = Average(model, config.ema) if config.ema else None
+    history = []
+    if checkpoint and Path(checkpoint).exists():
+        history = load_checkpoint(checkpoint, model, optimizer, average, config)
+    run = DistributedDataParallel(model) if world > 1 else model
+    run = torch.compile(run) if config.compile else run
+    images = len(train) * config.epochs
+    with tqdm(
+        total=images,
+        initial=len(train) * len(history),
+        unit=" images",
+        unit_scale=True,
+        disable=not progress or rank > 0,
+    ) as bar:
+        for epoch in range(len(history), config.epochs):
+            start = time.perf_counter()
+            train_loss, train_accuracy = train_epoch(run, optimizer, train, epoch, config, average, bar)
+            with average.weights() if average else nullcontext():
+                scores = evaluate(model, val, config)
+            history.append(
+                {
+                    "train_loss": train_loss,
+                    "train_accuracy": train_accuracy,
+                    "val_loss": scores["loss"],
+                    "val_accuracy": scores["accuracy"],
+                    "lr": optimizer.param_groups[0]["lr"],
+                    "seconds": time.perf_counter() - start,
+                }
+            )
+            bar.set_postfix_str(
+                f"pass {epoch + 1}/{config.epochs}: loss {train_loss:.3f}, accuracy {train_accuracy:.2%}, "
+                f"validation {scores['accuracy']:.2%}"
+            )
+            if checkpoint and rank == 0:
+                save_checkpoint(checkpoint, model, optimizer, average, config, history)
+    if average:
+        model.load_state_dict(average.state)
+    return history
+
+
+def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer | MuonWithAdamW:
+    """The config's optimizer, with decay on matrices only, or on everything."""
+    betas = (0.9, config.beta2)
+    groups = parameter_groups(model, config.weight_decay)
+    if config.decay_all:
+        groups = [{**group, "weight_decay": config.weight_decay} for group in groups]
+    if config.optimizer == "muon":
+        return MuonWithAdamW(model, groups, config.lr, betas)
+    make = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
+    return make(groups, lr=config.lr, betas=betas, fused=True)
+
+
+@torch.no_grad()
+def predict(model: nn.Module, dataset: Dataset | ImageFiles, config: TrainConfig) -> Float[Tensor, "n k"]:
+    """Logits for every image, in order, in evaluation mode and full precision.
+
+    Args:
+        model: it computes on the device it lies on.
+        dataset: n images.
+        config: its ``mean``, ``std`` and ``batch_size`` are used.
+
+    Returns:
+        ``(n, k)``, on the model's device.
+    """
+    device, was_training = next(model.parameters()).device, model.training
+    model.eval()
+    batches = dataset.batches(torch.arange(len(dataset)).split(config.batch_size), device)
+    logits = [model(to_input(images, config)) for images, _ in batches]
+    model.train(was_training)
+    return torch.cat(logits)
+
+
+def evaluate(model: nn.Module, dataset: Dataset | ImageFiles, config: TrainConfig) -> dict[str, Any]:
+    """How well a model does on a whole set; args are those of :func:`predict`.
+
+    Returns:
+        ``loss``, the mean, without label smoothing; ``accuracy``, in 0..1; ``confusion``, k lists of k counts: a list
+        for each true class, in it a count for each predicted one.
+
+    Raises:
+        ValueError: when the model is for another number of classes.
+    """
+    logits = predict(model, dataset, config)
+    labels = dataset.labels.to(logits.device)
+    num_classes = len(dataset.classes)
+    targets = F.one_hot(labels, num_classes).float()
+    loss = loss_of(logits, targets, replace(config, label_smoothing=0.0)).item()
+    predicted = logits.argmax(-1)
+    counts = torch.bincount(labels * num_classes + predicted, minlength=num_classes**2)
+    return {
+        "loss": loss,
+        "accuracy": (predicted == labels).float().mean().item(),
+        "confusion": counts.reshape(num_classes, num_classes).tolist(),
+    }
+
+
+def stop_unless_finite(losses: Float[Tensor, " steps"], epoch: int, config: TrainConfig) -> None:
+    """Raise a FloatingPointError that names the first step of the pass whose loss is not finite."""
+    bad = (~losses.isfinite()).nonzero()
+    if len(bad):
+        step, total_steps = epoch * len(losses) + int(bad[0]), len(losses) * config.epochs
+        raise FloatingPointError(
+            f"the loss is {losses[bad[0]].item()} at step {step} of {total_steps}, learning rate "
+            f"{lr_at(step, total_steps, config):.2g}. Try a lower lr than {config.lr:g}, a longer warmup than "
+            f"{config.warmup:g} of the steps, or clip_grad 1 (now {config.clip_grad:g})"
+        )
+
+
+def _mix(*numbers: int) -> int:
+    """One seed out of several numbers, so that neither neighbouring seeds nor epochs share their randomness."""
+    value = 0
+    for number in numbers:
+        value = (value * 1_000_003 + number + 1) % 2**63
+    return value

@@ -1,0 +1,185 @@
+"""Many runs that are compared: resumable, their results as rows of data (chapters 7 and 10)."""
+
+import hashlib
+import json
+import math
+import shutil
+from collections.abc import Collection
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from jaxtyping import Float
+from torch import Tensor
+from tqdm import tqdm
+
+from vit_tutorial.recipes import Recipe, make_model
+from vit_tutorial.runs import FOLDER, OWN_RUNS, provenance, recipe_from_dict, run_recipe
+from vit_tutorial.validate import check_int, check_option
+from vit_tutorial.what_matters.variants import SWEEPS, Sweep
+
+
+def run_sweep(
+    name: str,
+    sweep: Sweep,
+    folder: Path,
+    *,
+    only: Collection[str] = (),
+    seeds: Collection[int] = (),
+    device: str = "cpu",
+    progress: bool = True,
+) -> list[dict]:
+    """Run what is missing of a sweep, and add a row for each run to ``folder/name.jsonl``.
+
+    What was recorded with the package is there already; for runs of your own beside it, ask for other seeds.
+
+    An interrupted sweep goes on where it stopped, within a run too. Several processes may share the work when each
+    has seeds or recipes of its own. A row whose recipe is no longer the sweep's does not count, nor does a last row
+    that was not written to its end: that run is made anew. A run that breaks, since its loss is not finite, is a result
+    too: its row says so.
+
+    Args:
+        only: which of the sweep's recipes; all when empty.
+        seeds: which random seeds, for each of these recipes; all of the sweep's when empty.
+
+    Returns:
+        all rows there are in ``folder`` then.
+
+    Raises:
+        ValueError: when the sweep has no such recipe, or a seed is negative.
+    """
+    for recipe in only:
+        check_option(f"recipe of the sweep {name!r}", recipe, sweep.recipes)
+    for seed in seeds:
+        check_int("seed", seed, 0)
+    runs = [(variant, seed) for seed in seeds for variant in sweep.recipes] if seeds else sweep.runs()
+    wanted = [(variant, seed) for variant, seed in runs if not only or variant in only]
+    places = {FOLDER / "sweeps", folder}
+    there = {(row["variant"], row["seed"]) for place in places for row in read_rows(place / f"{name}.jsonl", sweep)}
+    missing = [run for run in wanted if run not in there]
+    with tqdm(total=len(wanted), initial=len(wanted) - len(missing), unit=" runs", disable=not progress) as bar:
+        for variant, seed in missing:
+            bar.set_postfix_str(f"{variant}, seed {seed}")
+            recipe = replace(sweep.recipes[variant], seed=seed)
+            # Its checkpoint, until it is done. That of another recipe of this name must not be in the way.
+            digest = hashlib.sha256(repr(recipe).encode()).hexdigest()[:8]
+            at_work = folder / f".{name}-{variant}-{seed}-{digest}"
+            at_work.mkdir(parents=True, exist_ok=True)
+            make = sweep.makers.get(variant, make_model)
+            options = {"make": make, "device": device, "keep_weights": False, "progress": False}
+            try:
+                row = _row(variant, run_recipe(name, recipe, at_work, **options))
+            except FloatingPointError as error:
+                row = _broken_row(variant, recipe, str(error).split(",")[0], provenance(device))
+            _append(folder / f"{name}.jsonl", row)
+            shutil.rmtree(at_work)
+            bar.update()
+    return read_rows(folder / f"{name}.jsonl", sweep)
+
+
+def _row(variant: str, metrics: dict) -> dict:
+    """What is kept of a run: one line."""
+    history, last = metrics["history"], metrics["history"][-1]
+    return {
+        "variant": variant,
+        "seed": metrics["recipe"]["seed"],
+        "test_accuracy": metrics["test"]["accuracy"],
+        **{key: last[key] for key in ("val_accuracy", "val_loss", "train_accuracy", "train_loss")},
+        "train_losses": [round(entry["train_loss"], 4) for entry in history],
+        # At the pace of its fastest pass: the machine may have had other work too.
+        "seconds": round(len(history) * min(entry["seconds"] for entry in history), 1),
+        "recipe": metrics["recipe"],
+        **{key: metrics[key] for key in ("parameters", "data", "device", "commit", "date")},
+        "torch": metrics["versions"]["torch"],
+    }
+
+
+def _broken_row(variant: str, recipe: Recipe, reason: str, where: dict) -> dict:
+    """What is kept of a run that did not come to its end."""
+    return {
+        "variant": variant,
+        "seed": recipe.seed,
+        "broke": reason,
+        "recipe": asdict(recipe),
+        **{key: where[key] for key in ("device", "commit", "date")},
+        "torch": where["versions"]["torch"],
+    }
+
+
+def read_rows(path: Path, sweep: Sweep) -> list[dict]:
+    """The rows of a file whose recipe is still the sweep's, in the sweep's order."""
+    if not path.exists():
+        return []
+    rows = [json.loads(line) for line in _whole_lines(path.read_bytes()).splitlines()]
+    current = [row for row in rows if _is_current(row, sweep)]
+    order = list(sweep.recipes)
+    return sorted(current, key=lambda row: (order.index(row["variant"]), row["seed"]))
+
+
+def _is_current(row: dict, sweep: Sweep) -> bool:
+    """Whether the row's recipe is still the sweep's."""
+    try:
+        recipe = recipe_from_dict(row["recipe"])
+    except ValueError:  # this version would not even take it
+        return False
+    return row["variant"] in sweep.recipes and recipe == replace(sweep.recipes[row["variant"]], seed=row["seed"])
+
+
+def _whole_lines(content: bytes) -> bytes:
+    """Without a last line that was not written to its end, since the process was killed or the disk full."""
+    return content[: content.rfind(b"\n") + 1]
+
+
+def effect_interval(base: Float[Tensor, " n"], changed: Float[Tensor, " m"]) -> tuple[float, float, float]:
+    """The difference of two means, ``changed`` less ``base``, and the two ends of its 95 % interval.
+
+    Args:
+        base: a result for each run, at least two.
+        changed: those of the runs with one thing changed, at least two.
+
+    Raises:
+        ValueError: when a side has fewer than two runs, or all runs of both sides are alike, so that nothing scatters.
+
+    Source: Welch 1947, "The generalization of 'Student's' problem when several different population variances are
+    involved"; chapter 10.
+    """
+    from scipy import stats  # takes a second, for which nobody else need wait
+
+    if min(len(base), len(changed)) < 2:
+        raise ValueError(f"each side needs at least 2 runs, got {len(base)} and {len(changed)}")
+    difference = (changed.mean() - base.mean()).item()
+    a, b = base.var().item() / len(base), changed.var().item() / len(changed)
+    if a + b == 0:
+        raise ValueError(f"runs that do not scatter give no interval: {base.tolist()} and {changed.tolist()}")
+    freedom = (a + b) ** 2 / (a**2 / (len(base) - 1) + b**2 / (len(changed) - 1))
+    half = float(stats.t.ppf(0.975, freedom)) * math.sqrt(a + b)
+    return difference, difference - half, difference + half
+
+
+def _append(path: Path, row: dict) -> None:
+    with path.open("a+b") as file:
+        file.seek(0)
+        content = file.read()
+        if not content.endswith(b"\n"):
+            file.truncate(len(_whole_lines(content)))
+        file.write(json.dumps(row).encode() + b"\n")
+
+
+def load_sweep(name: str, *, broken: bool = False) -> list[dict]:
+    """The results of a sweep, a row for each run: what was recorded, and beside it your own runs.
+
+    A row has ``variant`` and ``seed``; ``test_accuracy``, ``val_accuracy``, ``val_loss``, ``train_accuracy`` and
+    ``train_loss`` after the last pass; ``train_losses`` after each; ``seconds``, at the pace of the fastest pass (in
+    the first recordings: those of the whole run); ``parameters``, ``device``, ``data``, ``recipe``, ``torch``,
+    ``commit`` and ``date``. There are none before the first run has ended.
+
+    Args:
+        broken: give the runs that broke instead; in place of results they have ``broke``, which says at which step.
+
+    Raises:
+        ValueError: when there is no such sweep.
+    """
+    check_option("name", name, SWEEPS)
+    recorded, own = (read_rows(place / "sweeps" / f"{name}.jsonl", SWEEPS[name]) for place in (FOLDER, OWN_RUNS))
+    there = {(row["variant"], row["seed"]) for row in recorded}
+    rows = recorded + [row for row in own if (row["variant"], row["seed"]) not in there]
+    return [row for row in rows if ("broke" in row) == broken]

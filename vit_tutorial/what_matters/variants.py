@@ -1,0 +1,210 @@
+"""Which recipes are compared: one change at a time, from one base for each data set (chapters 7, 10 and 11)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import torch
+from torch import nn
+
+from vit_tutorial.archs.baselines import Shuffled, post_norm, resnet_like
+from vit_tutorial.archs.patients import PATIENTS, last_pass, make_patient
+from vit_tutorial.augment.policy import Augment
+from vit_tutorial.recipes import RECIPES, Recipe, make_model
+
+Maker = Callable[[Recipe], nn.Module]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Recipes to compare.
+
+    Args:
+        recipes: by what they change; the first is the base, unless that is another sweep's.
+        seeds: random seeds that each runs with, from 0.
+        base_seeds: those of the base, where it has more: every effect is a difference from it.
+        makers: how to make the model, for recipes whose model is not the recipe's own.
+    """
+
+    recipes: dict[str, Recipe]
+    seeds: int = 3
+    base_seeds: int = 0
+    makers: dict[str, Maker] = field(default_factory=dict)
+
+    def runs(self) -> list[tuple[str, int]]:
+        """Recipe and seed of every run, all of a seed before the next."""
+        base, *others = self.recipes
+        most = max(self.seeds, self.base_seeds)
+        return [(name, seed) for seed in range(most) for name in (base, *(others if seed < self.seeds else ()))]
+
+
+SHARES = (30, 10, 3, 1)  # of the training images, per cent
+
+
+def one_change(base: Recipe, **sizes: dict) -> dict[str, Recipe]:
+    """The base, and for each choice that a recipe makes another one in its place.
+
+    ``post-norm`` is the base's recipe; its model is another one, for which the sweep needs a maker.
+
+    Args:
+        sizes: fields of the model by the change's name, for what depends on the base's sizes.
+    """
+    model, augment = partial(replace, base.model), partial(replace, base.augment)
+    return {
+        "base": base,
+        **{name.replace("_", "-"): replace(base, model=model(**change)) for name, change in sizes.items()},
+        "no-positions": replace(base, model=model(pos_embed="none")),
+        "positions-1d": replace(base, model=model(pos_embed="sincos_1d")),
+        "positions-2d": replace(base, model=model(pos_embed="sincos_2d")),
+        "positions-learned": replace(base, model=model(pos_embed="learned")),
+        "mean-pool": replace(base, model=model(pool="mean")),
+        "no-final-norm": replace(base, model=model(final_norm=False)),
+        "post-norm": base,
+        "torch-init": replace(base, init="torch"),
+        "softmax-head": replace(base, softmax_head=True),
+        "raw-pixels": replace(base, mean=0.0, std=1.0),
+        "adamw": replace(base, optimizer="adamw"),
+        "adamw-quarter-lr": replace(base, optimizer="adamw", lr=base.lr / 4),  # it wants a lower one than Muon
+        "constant-lr": replace(base, schedule="constant"),
+        "no-warmup": replace(base, warmup=0.0),
+        "no-clipping": replace(base, clip_grad=0.0),
+        "no-average": replace(base, ema=0.0),
+        "decay-0": replace(base, weight_decay=0.0),
+        "decay-1": replace(base, weight_decay=1.0),
+        "decay-all": replace(base, decay_all=True),
+        "label-smoothing": replace(base, label_smoothing=0.1),
+        "no-augment": replace(base, augment=Augment()),
+        "rand-augment": replace(base, augment=augment(rand_magnitude=0.3)),
+        "mixup": replace(base, augment=augment(mixup=0.2)),
+        "cutmix": replace(base, augment=augment(cutmix=1.0)),
+        **{f"share-{percent}": replace(base, share=percent / 100) for percent in SHARES},
+    }
+
+
+def _resnet(base: Recipe) -> Recipe:
+    return replace(base, optimizer="adamw", lr=4e-3, ema=0.0)
+
+
+def with_resnet(base: Recipe, epochs: int) -> dict[str, Recipe]:
+    """A ResNet in the ViT's place, with its own optimizer and rate and without the average of the weights, on all
+    images and on shares of them: for as many passes as the base, and for as long.
+
+    Args:
+        epochs: passes of a ResNet that is to train for as long as the base does.
+    """
+    resnet = _resnet(base)
+    return {
+        name + suffix: replace(recipe, share=share)
+        for name, recipe in (("resnet", resnet), ("resnet-equal-time", replace(resnet, epochs=epochs)))
+        for suffix, share in {"": 1.0, **{f"-share-{percent}": percent / 100 for percent in SHARES}}.items()
+    }
+
+
+def shuffled(base: Recipe) -> tuple[dict[str, Recipe], dict[str, Maker]]:
+    """Both models on images whose patches or pixels stand in another order, without augmentation."""
+    recipes, makers = {}, {}
+    for prefix, recipe, make in (("", base, make_model), ("resnet-", _resnet(base), resnet_like)):
+        recipe = replace(recipe, augment=Augment())
+        if prefix:
+            recipes["resnet-no-augment"], makers["resnet-no-augment"] = recipe, make
+        for name, patch_size in (("patches", base.model.patch_size), ("pixels", (1, 1))):
+            recipes[f"{prefix}shuffled-{name}"] = recipe
+            makers[f"{prefix}shuffled-{name}"] = partial(_make_shuffled, make, patch_size)
+    return recipes, makers
+
+
+def _make_shuffled(make: Maker, patch_size: tuple[int, int], recipe: Recipe) -> nn.Module:
+    return Shuffled(make(recipe), recipe.model.img_size, patch_size)
+
+
+def _sweep(base: Recipe, resnet_epochs: int, **sizes: dict) -> Sweep:
+    resnets = with_resnet(base, resnet_epochs)
+    shuffles, shuffle_makers = shuffled(base)
+    makers: dict[str, Maker] = {"post-norm": post_norm} | dict.fromkeys(resnets, resnet_like) | shuffle_makers
+    recipes = one_change(base, **sizes) | resnets | shuffles
+    # What the base does already is no change.
+    kept = {name: recipe for name, recipe in recipes.items() if name == "base" or name in makers or recipe != base}
+    return Sweep(kept, base_seeds=6, makers=makers)
+
+
+def _clinic(base: Recipe) -> Sweep:
+    """The healthy model and every patient whose model is sick; one of them with mean pooling as well, and one at a
+    rate at which it survives."""
+    sick = [name for name, patient in PATIENTS.items() if patient.select is last_pass]
+    recipes, makers = {}, {}
+    for variant, recipe, patients in (
+        ("", base, sick),
+        (", mean pool", replace(base, model=replace(base.model, pool="mean")), ["attention across the batch"]),
+        (", low rate", replace(base, lr=base.lr / 4), ["dead residual norm"]),
+    ):
+        for name in ("healthy", *patients):
+            recipes[name + variant], makers[name + variant] = recipe, partial(_make_patient, name)
+    return Sweep(recipes, base_seeds=6, makers=makers)
+
+
+def _make_patient(name: str, recipe: Recipe) -> nn.Module:
+    torch.manual_seed(recipe.seed)
+    return make_patient(name, recipe.model)
+
+
+# What makes the images harder only pays in longer runs.
+CIFAR10_SHORT = replace(RECIPES["cifar10-tiny"], epochs=5, augment=Augment(flip=True, crop=2))
+
+# How the larger model's recipe was found: two passes, so without what makes the images harder (chapter 7).
+SMALL_SHORT = replace(
+    RECIPES["cifar10-small"], epochs=2, lr=4e-3, init="xavier", augment=Augment(flip=True, crop=2), precision="bf16"
+)
+
+# vit-tutorial sweep mnist, ...
+# Minutes of one CPU core for a run: mnist 1.3, shapes 1, cifar10 and cifar10-lr 6.7, clinic 2.7, cifar10-small 14.
+SWEEPS = {
+    "mnist": _sweep(
+        replace(RECIPES["mnist"], epochs=2),
+        resnet_epochs=1,  # by the seconds of a step on one CPU core
+        patch_14={"patch_size": 14},
+        patch_4={"patch_size": 4},
+        wide={"depth": 1, "embed_dim": 192},  # depth × width² and with it the parameters stay as they are
+        deep={"depth": 16, "embed_dim": 48},
+        one_head={"num_heads": 1},
+        many_heads={"num_heads": 12},
+    ),
+    # Patches of 8, not the recipe's 4: a quarter of the tokens, and all 150 runs take two hours of a core.
+    "shapes": _sweep(
+        replace(RECIPES["shapes"], epochs=5, model=replace(RECIPES["shapes"].model, patch_size=8)),
+        resnet_epochs=3,
+        patch_16={"patch_size": 16},
+        patch_4={"patch_size": 4},
+        wide={"depth": 1, "embed_dim": 128},
+        deep={"depth": 16, "embed_dim": 32},
+        one_head={"num_heads": 1},
+        many_heads={"num_heads": 8},
+    ),
+    "cifar10": _sweep(
+        CIFAR10_SHORT,
+        resnet_epochs=10,
+        patch_16={"patch_size": 16},
+        patch_8={"patch_size": 8},
+        wide={"depth": 1, "embed_dim": 96},
+        deep={"depth": 16, "embed_dim": 24},
+        one_head={"num_heads": 1},
+        many_heads={"num_heads": 12},
+    ),
+    "clinic": _clinic(replace(CIFAR10_SHORT, epochs=2)),
+    # Beside the base of cifar10, whose rate stands between them.
+    "cifar10-lr": Sweep(
+        {f"lr-{lr:g}": replace(CIFAR10_SHORT, lr=lr) for lr in (1e-3, 3e-3, 2e-2, 4e-2, 8e-2)}, seeds=1
+    ),
+    "cifar10-small": Sweep(
+        {
+            "base": SMALL_SHORT,
+            "lr-0.012": replace(SMALL_SHORT, lr=1.2e-2),
+            "lr-0.0015": replace(SMALL_SHORT, lr=1.5e-3),
+            "positions-2d": replace(SMALL_SHORT, model=replace(SMALL_SHORT.model, pos_embed="sincos_2d")),
+            "mimetic-init": replace(SMALL_SHORT, init="mimetic"),
+            "mimetic-init-lr-0.002": replace(SMALL_SHORT, init="mimetic", lr=2e-3),
+            "mimetic-init-lr-0.001": replace(SMALL_SHORT, init="mimetic", lr=1e-3),
+            "mimetic-init-lr-0.0005": replace(SMALL_SHORT, init="mimetic", lr=5e-4),
+        },
+        seeds=1,
+    ),
+}
