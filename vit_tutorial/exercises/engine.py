@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vit_tutorial.exercises.contents import CHAPTERS
-from vit_tutorial.exercises.guard import CheckFailed, Guard, NotAttempted, Raised, as_before, describe, same
+from vit_tutorial.exercises.guard import CheckFailed, Guard, NotAttempted, Raised, describe, same, same_generators
 
 # What the sizes are called from which an exercise's arguments are made.
 WORDS = {
@@ -105,7 +105,7 @@ def exercise(name: str, fn: Callable) -> Callable:
         raise CheckFailed(f"{name} must be a function, got {describe(fn)}. Pass it without calling it")
     guard = Guard(fn, may_change=task.may_change, may_return_none=task.may_return_none)
     try:
-        with as_before():
+        with same_generators():
             judge(task, guard)
     except NotAttempted:
         print(f"{name}: not attempted yet. The chapter goes on with the reference.")

@@ -35,20 +35,28 @@ class NotAttempted(Exception):
 
 
 @contextlib.contextmanager
-def as_before() -> Iterator[None]:
-    """Put back the global state that an answer may change: generators, default dtype and device, grad mode."""
-    states = random.getstate(), np.random.get_state()
+def same_modes() -> Iterator[None]:
+    """Put back the default dtype and device and the grad mode, which an answer may change."""
     dtype, device, grad = torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled()
-    with torch.random.fork_rng(devices=[]):  # those of GPUs are neither seeded nor used
-        try:
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(dtype)
+        if torch.get_default_device() != device:
+            torch.set_default_device(device)
+        torch.set_grad_enabled(grad)
+
+
+@contextlib.contextmanager
+def same_generators() -> Iterator[None]:
+    """Put back the state of the random number generators; those of GPUs are neither seeded nor used."""
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=[]):
             yield
-        finally:
-            random.setstate(states[0])
-            np.random.set_state(states[1])
-            torch.set_default_dtype(dtype)
-            if torch.get_default_device() != device:
-                torch.set_default_device(device)
-            torch.set_grad_enabled(grad)
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
 
 
 class Guard:
@@ -82,7 +90,7 @@ class Guard:
         call = f"{getattr(self.fn, '__name__', 'your function')}({', '.join(given)})"
         before, output = list(_contents(inputs)), io.StringIO()
         try:
-            with as_before(), contextlib.redirect_stdout(output):
+            with same_modes(), contextlib.redirect_stdout(output):
                 self.returned = self.fn(*args, **kwargs)
         except (Exception, SystemExit) as error:
             if isinstance(error, NotImplementedError) and not error.args:  # PyTorch's own has a message
