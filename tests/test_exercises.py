@@ -1,6 +1,8 @@
 """Every exercise: right answers pass, and each mistake is told by its own hint."""
 
 import pytest
+import torch
+from torch import Tensor
 
 from vit_tutorial.exercises import CHAPTERS, CheckFailed, exercise, find
 
@@ -30,3 +32,80 @@ def test_each_mistake_gets_its_own_hint(name):
     for hint, mistake in wrong:
         said = refused(name, mistake)
         assert hint in said, f"{name}: wanted {hint!r}, got {said!r}"
+
+
+ODD = {
+    "None": lambda: None,
+    "set": lambda: {1, 2},
+    "generator": lambda: (x for x in (1, 2)),
+    "string": lambda: "seven",
+    "None in a tuple": lambda: (None, None, None),
+    "None in a list": lambda: [None, torch.ones(2)],
+    "dict": lambda: {"a": None},
+    "object": object,
+    "function": lambda: print,
+    "meta tensor": lambda: torch.ones(2, 3, device="meta"),
+    "empty tensor": lambda: torch.ones(0),
+    "sparse tensor": lambda: torch.eye(3).to_sparse(),
+    "complex tensor": lambda: torch.ones(2, dtype=torch.complex64),
+    "quantized tensor": lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
+    "NaN": lambda: float("nan"),
+    "complex": lambda: 1j,
+    "huge int": lambda: 10**400,
+    "list that holds itself": lambda: _endless(),
+}
+
+
+def _endless() -> list:
+    inside: list = []
+    inside.append(inside)
+    return inside
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_odd_results_are_told_in_words(name):
+    """Never another exception than CheckFailed, and never "correct"."""
+    for odd, make in ODD.items():
+        assert refused(name, lambda *args, **kwargs: make()), odd  # noqa: B023
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_odd_twins_of_a_right_result_are_told_in_words(name):
+    """A result of which everything is right but its kind: never another exception than CheckFailed."""
+    task = find(name)
+    twins = {
+        "meta": lambda out: torch.empty_like(out, device="meta") if isinstance(out, Tensor) else out,
+        "generator": lambda out: (x for x in (out,)),
+        "tuple": lambda out: (out, None),
+    }
+    for twin, change in twins.items():
+
+        def fn(*args, change=change, **kwargs):
+            return change(task.reference(*args, **kwargs))
+
+        try:
+            exercise(name, fn)
+        except CheckFailed as failure:
+            assert str(failure), twin
+        else:
+            assert twin == "meta", f"{name}: {twin} was accepted"  # what is no tensor has no meta twin
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_answer_may_raise_exit_print_or_change_modes(name, capsys):
+    task = find(name)
+
+    def leaves(*args):
+        raise SystemExit(3)
+
+    def talks(*args):
+        print("hello")
+        before = torch.get_default_dtype()
+        result = task.reference(*args)
+        torch.set_default_dtype(torch.float64 if before == torch.float32 else torch.float32)
+        return result
+
+    assert "raised SystemExit: 3" in refused(name, leaves)
+    assert exercise(name, talks) is talks
+    assert torch.get_default_dtype() == torch.float32
+    assert "The first line: hello" in capsys.readouterr().out

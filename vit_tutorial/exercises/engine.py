@@ -10,7 +10,16 @@ import torch
 from torch import Tensor
 
 from vit_tutorial.exercises.contents import CHAPTERS
-from vit_tutorial.exercises.guard import CheckFailed, Guard, NotAttempted, Raised, describe, same, same_generators
+from vit_tutorial.exercises.guard import (
+    CheckFailed,
+    Guard,
+    NotAttempted,
+    Raised,
+    describe,
+    is_verdict,
+    same,
+    same_generators,
+)
 
 # What the sizes are called from which an exercise's arguments are made.
 WORDS = {
@@ -85,7 +94,7 @@ class Exercise:
     may_return_none: bool = False
 
 
-def exercise(name: str, fn: Callable) -> Callable:
+def exercise(name: str, fn: Any) -> Callable:
     """Check a reader's function.
 
     Args:
@@ -159,6 +168,12 @@ def questions(task: Exercise) -> Iterator[Case]:
                     given=lambda changed={name: other}: task.given(**changed),
                     hint=f"right for {size} {words}, wrong for {other}. {reason}",
                 )
+    if "again" not in task.without:
+        yield Case(
+            given=task.given,
+            hint="right at first, but a second call with the same input gives another result. Is something kept from "
+            "call to call, in a global or in a default argument?",
+        )
     if "strides" not in task.without:
         yield Case(
             given=lambda: change_tensors(task.given(), scattered),
@@ -170,12 +185,6 @@ def questions(task: Exercise) -> Iterator[Case]:
             given=lambda: change_tensors(task.given(), lambda x: x.double() if x.is_floating_point() else x),
             hint="right for float32, wrong for float64. Give new tensors the dtype of the input: dtype=x.dtype, or "
             "torch.zeros_like and its kin",
-        )
-    if "again" not in task.without:
-        yield Case(
-            given=task.given,
-            hint="right at first, but a second call with the same input gives another result. Is something kept from "
-            "call to call, in a global or in a default argument?",
         )
 
 
@@ -256,8 +265,7 @@ def compare(task: Exercise, case: Case, got: Any, want: Any) -> str:
     if right and not (task.exact_type and type(got) is not type(want)):
         return ""
     if isinstance(want, bool):
-        plain = isinstance(got, bool) or getattr(got, "shape", None) == ()
-        return said if plain else f"expected True or False, got {describe(got)}. {wrong_kind}".rstrip()
+        return said if is_verdict(got) else f"expected True or False, got {describe(got)}. {wrong_kind}".rstrip()
     if isinstance(want, Tensor) and isinstance(got, Tensor):
         if got.shape != want.shape:
             return f"expected shape {tuple(want.shape)}, got {tuple(got.shape)}. {wrong_kind}".rstrip()

@@ -150,19 +150,19 @@ def _first_change(before: list, after: list) -> str:
     return ""
 
 
-def describe(value: Any) -> str:
+def describe(value: Any, depth: int = 3) -> str:
     """A tensor by its shape, a function by its name, a module by its class, a list or dict by what is in it."""
     if isinstance(value, Tensor):
         return f"Tensor{tuple(value.shape)}"
     if isinstance(value, nn.Module):  # its repr has a line for each layer
         return type(value).__name__
-    if isinstance(value, list | tuple) and not hasattr(value, "_fields") and len(value) <= 8:
-        inside = ", ".join(map(describe, value))
+    if type(value) in (list, tuple) and len(value) <= 8 and depth:
+        inside = ", ".join(describe(item, depth - 1) for item in value)
         return f"[{inside}]" if isinstance(value, list) else f"({inside}{',' * (len(value) == 1)})"
-    if isinstance(value, dict) and len(value) <= 8:
-        return "{" + ", ".join(f"{key!r}: {describe(item)}" for key, item in value.items()) + "}"
+    if type(value) is dict and len(value) <= 8 and depth:
+        return "{" + ", ".join(f"{key!r}: {describe(item, depth - 1)}" for key, item in value.items()) + "}"
     if isinstance(value, str | int | float | bool | None):
-        return repr(value) if len(repr(value)) < 60 else reprlib.repr(value)
+        return reprlib.repr(value)
     return getattr(value, "__name__", None) or f"a {type(value).__name__}"
 
 
@@ -171,6 +171,13 @@ def is_number(value: Any) -> bool:
     if isinstance(value, Tensor):
         return value.ndim == 0 and value.device.type != "meta" and not value.is_complex()
     return isinstance(value, int | float | np.number | np.bool_)
+
+
+def is_verdict(value: Any) -> bool:
+    """Whether ``value`` says yes or no: a bool, Python's or NumPy's, or a tensor with one element."""
+    return isinstance(value, bool | np.bool_) or (
+        isinstance(value, Tensor) and value.numel() == 1 and value.device.type != "meta"
+    )
 
 
 def same(got: Any, want: Any, tolerance: float = 0.0) -> bool:
@@ -196,12 +203,7 @@ def same(got: Any, want: Any, tolerance: float = 0.0) -> bool:
     if isinstance(want, np.ndarray):
         return isinstance(got, np.ndarray) and np.array_equal(got, want)
     if isinstance(want, bool | np.bool_):
-        one = (
-            got.numel() == 1
-            if isinstance(got, Tensor) and got.device.type != "meta"
-            else isinstance(got, bool | np.bool_)
-        )
-        return one and bool(got) == bool(want)
+        return is_verdict(got) and bool(got) == bool(want)
     if is_number(want):
         if not is_number(got) or isinstance(got, bool):
             return False
