@@ -10,6 +10,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from vit_tutorial import patchify
 from vit_tutorial.exercises import Case, CheckFailed, Exercise, exercise
+from vit_tutorial.exercises.differences import difference, wrong_shape
 from vit_tutorial.exercises.engine import judge
 from vit_tutorial.exercises.guard import Guard, describe, same
 
@@ -67,7 +68,7 @@ class Half(torch.autograd.Function):
 
 
 PROBED = {
-    "wrong for 1. Does a squeeze()": lambda x: centre(x).squeeze(0),
+    "wrong for 1. Is a size written in by hand, or does a squeeze()": lambda x: centre(x).squeeze(0),
     "right for 2 images, wrong for 3. Is a size": lambda x: torch.stack([centre(x[0]), centre(x[1])]),
     "right for 4 dim, wrong for 5": lambda x: x - x.sum(-1, keepdim=True) / (4 if x.shape[-1] > 3 else x.shape[-1]),
     "do not stand in memory in order": transposed_view,
@@ -108,7 +109,43 @@ def test_a_wrong_shape_of_a_known_mistake_has_its_hint_whatever_the_numbers():
 
 def test_unknown_mistakes_are_told_where_they_show():
     wrong = told(CENTRE, lambda x: centre(x) + torch.tensor([0.0, 0, 7, 0]))
-    assert wrong.startswith("each row has mean 0 (at [0, 0, 2]: expected ")
+    assert wrong.startswith("each row has mean 0. only index 2 of axis 2 is wrong, e.g. at [0, 0, 2]: expected ")
+
+
+WANT = torch.tensor([[1.0, 2, 4], [3, 5, 9]])
+
+
+@pytest.mark.parametrize(
+    ("got", "seen"),
+    [
+        (-WANT, "the sign is turned round, e.g. at [0, 0]: expected 1, got -1"),
+        (WANT / 3, "yours is 0.3333 times the right result"),
+        (WANT - 2, "yours is off by -2 everywhere"),
+        (WANT + torch.tensor([[0.0], [1]]), "only index 1 of axis 0 is wrong"),
+        (WANT + torch.tensor([0.0, 2, 1]), "only index 0 of axis 1 is right"),
+        (WANT.flip(1), "reversed along axis 1"),
+        (WANT.roll(1, 1), "shifted by one along axis 1"),
+        (WANT * torch.tensor([[2.0], [3]]), "along axis 1 yours is right up to a factor"),
+        (
+            WANT + torch.rand(2, 3, generator=torch.Generator().manual_seed(0)) / 1000,
+            "nearly right, off by at most 0.00077",
+        ),
+        (torch.tensor([[1.0, 3, 2], [5, 4, 9]]), "the right ones in the wrong places"),
+        (WANT / (WANT != 4), "some numbers are infinite"),
+        ((WANT - 4) / (WANT - 4), "some numbers are NaN"),
+        (WANT > 3, "the result has dtype torch.bool, expected torch.float32"),
+        (WANT**2, "e.g. at [0, 1]: expected 2, got 4"),
+    ],
+)
+def test_what_strikes_one_about_wrong_numbers(got, seen):
+    assert seen in difference(got, WANT, 1e-5)
+    assert difference(WANT, WANT, 1e-5) == ""
+
+
+def test_what_strikes_one_about_a_wrong_shape():
+    assert wrong_shape(WANT.T, WANT, 1e-5) == "the numbers are right, the axes stand in another order"
+    assert wrong_shape(WANT.flatten(), WANT, 1e-5) == "the numbers are right; only the axes are cut otherwise"
+    assert wrong_shape(WANT.T.flatten(), WANT, 1e-5) == wrong_shape(WANT[:1], WANT, 1e-5) == ""
 
 
 # Verdicts ---------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from vit_tutorial.exercises.contents import CHAPTERS
+from vit_tutorial.exercises.differences import difference, wrong_shape
 from vit_tutorial.exercises.guard import (
     CheckFailed,
     Guard,
@@ -161,7 +162,9 @@ def questions(task: Exercise) -> Iterator[Case]:
     sizes = {name: size.default for name, size in inspect.signature(task.given).parameters.items()}
     for name, size in sizes.items() if "sizes" not in task.without else ():
         for other in dict.fromkeys((max(1, task.smallest.get(name, 1)), size + 1)):
-            reason = "Is a size written in by hand?" if other > 1 else "Does a squeeze() or an index drop that axis?"
+            reason = "Is a size written in by hand" + (
+                "?" if other > 1 else ", or does a squeeze() drop an axis of one?"
+            )
             words = WORDS.get(name, name)
             if other != size:
                 yield Case(
@@ -268,13 +271,18 @@ def compare(task: Exercise, case: Case, got: Any, want: Any) -> str:
         return said if is_verdict(got) else f"expected True or False, got {describe(got)}. {wrong_kind}".rstrip()
     if isinstance(want, Tensor) and isinstance(got, Tensor):
         if got.shape != want.shape:
-            return f"expected shape {tuple(want.shape)}, got {tuple(got.shape)}. {wrong_kind}".rstrip()
+            seen = wrong_shape(got, want, task.tolerance)
+            return _join(f"expected shape {tuple(want.shape)}, got {tuple(got.shape)}", seen, wrong_kind)
         if got.device != want.device:
             return f"the result is on the device {got.device}, expected {want.device}"
-        return f"{said}{first_difference(got, want, task.tolerance)}"
+        return _join(said, difference(got, want, task.tolerance))
     if kind(got) != kind(want):
         return f"you returned {describe(got)}; expected {kind(want)}. {wrong_kind}".rstrip()
     return f"{said} (you returned {describe(got)}; expected {describe(want)})".lstrip()
+
+
+def _join(*parts: str) -> str:
+    return ". ".join(part.rstrip(".") for part in parts if part)
 
 
 def explanation(task: Exercise, case: Case, got: Any, want: Any) -> str:
@@ -291,18 +299,6 @@ def kind(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"{type(value).__name__} of {len(value)}"
     return f"a {type(value).__name__}"
-
-
-def first_difference(got: Tensor, want: Tensor, tolerance: float) -> str:
-    """Where two tensors of one shape differ first."""
-    if got.dtype.is_complex or got.layout != want.layout or not want.numel():
-        return ""
-    got, want = got.detach().double(), want.detach().double()
-    wrong = ~torch.isclose(got, want, rtol=tolerance, atol=tolerance, equal_nan=True)
-    if not wrong.any():
-        return f" (expected {want.dtype})"
-    place = tuple(wrong.nonzero()[0].tolist())
-    return f" (at {list(place)}: expected {want[place].item():.5g}, got {got[place].item():.5g})"
 
 
 def hint(task: Exercise, guard: Guard, cases: list[Case], failed: Case, got: Any, want: Any) -> str:

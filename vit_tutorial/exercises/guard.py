@@ -43,7 +43,7 @@ def same_modes() -> Iterator[None]:
     finally:
         torch.set_default_dtype(dtype)
         if torch.get_default_device() != device:
-            torch.set_default_device(device)
+            torch.set_default_device(None if device.type == "cpu" else device)
         torch.set_grad_enabled(grad)
 
 
@@ -194,7 +194,7 @@ def same(got: Any, want: Any, tolerance: float = 0.0) -> bool:
             return got.shape == want.shape and same(got, want.to(got.dtype), tolerance)
         if not isinstance(got, Tensor) or got.shape != want.shape or got.device != want.device:
             return False
-        if got.layout != want.layout or (got.dtype == torch.bool) != (want.dtype == torch.bool):
+        if got.layout != want.layout or got.is_quantized or (got.dtype == torch.bool) != (want.dtype == torch.bool):
             return False
         got, want = got.detach(), want.detach()
         if torch.is_complex(got) or torch.is_complex(want):

@@ -1,5 +1,6 @@
 """Exercises of chapter 1: an image becomes a sequence."""
 
+from itertools import permutations
 from math import ceil
 
 import torch
@@ -69,11 +70,6 @@ EXERCISES["num_patches"] = Exercise(
             says=("30", "4"),
             caught=_height_alone,
         ),
-        Case(
-            given=lambda: ((6, 6), (4, 3)),
-            hint="6×6 pixels and patches of 4×3: the height does not fit",
-            says=("6", "4"),
-        ),
     ],
     mistakes={
         "one number was wanted: multiply patches per column by patches per row": lambda image, patch: (
@@ -132,8 +128,13 @@ def _cut(images: Tensor, patch_size: tuple[int, int], order: str = "gh gw c ph p
     return cut.reshape(len(images), cut.shape[1] * cut.shape[2], -1)
 
 
-def _patchify_as(pattern):
-    return lambda images, patch: rearrange(images, f"b c (gh ph) (gw pw) -> {pattern}", ph=patch[0], pw=patch[1])
+def _patchify_as(pattern, cut="b c (gh ph) (gw pw)"):
+    return lambda images, patch: rearrange(images, f"{cut} -> {pattern}", ph=patch[0], pw=patch[1])
+
+
+# In which other orders the three axes of a patch can be flattened, and in which other ways a side can be cut.
+ORDERS = [" ".join(order) for order in permutations(("c", "ph", "pw")) if order != ("c", "ph", "pw")]
+CUTS = ("(ph gh) (pw gw)", "(ph gh) (gw pw)", "(gh ph) (pw gw)")
 
 
 EXERCISES["patchify"] = Exercise(
@@ -151,13 +152,20 @@ EXERCISES["patchify"] = Exercise(
         "sides first, then permute": lambda images, patch: images.reshape(
             len(images), -1, images.shape[1] * patch[0] * patch[1]
         ),
-        "the patches are right, but flattened as (ph pw c). A Conv2d kernel is stored as (c ph pw)": (
-            _patchify_as("b (gh gw) (ph pw c)")
-        ),
+        **{
+            f"the patches are right, but flattened as ({order}). A Conv2d kernel is stored as (c ph pw)": _patchify_as(
+                f"b (gh gw) ({order})"
+            )
+            for order in ORDERS
+        },
         "the patches come column by column. Go through the grid row by row, as one reads": (
             _patchify_as("b (gw gh) (c ph pw)")
         ),
-        "each patch is transposed: inside a patch, rows come first, (c ph pw)": _patchify_as("b (gh gw) (c pw ph)"),
+        **{
+            f"a side is cut as {cut}, so a patch collects pixels that lie far apart. Its pixels are neighbours: "
+            "(gh ph) (gw pw)": _patchify_as("b (gh gw) (c ph pw)", f"b c {cut}")
+            for cut in CUTS
+        },
         "the grid still has two axes; make one of them, row by row": _patchify_as("b gh gw (c ph pw)"),
         "the patches are not flattened: c, ph and pw belong into one axis": _patchify_as("b (gh gw) c ph pw"),
     },
@@ -167,10 +175,10 @@ EXERCISES["patchify"] = Exercise(
 )
 
 
-def _unpatchify_as(pattern, **sizes):
+def _unpatchify_as(pattern, joined="(gh ph) (gw pw)", **sizes):
     def fn(patches, patch_size, grid_size):
         (ph, pw), (gh, gw) = patch_size, grid_size
-        return rearrange(patches, f"{pattern} -> b c (gh ph) (gw pw)", gh=gh, gw=gw, ph=ph, pw=pw, **sizes)
+        return rearrange(patches, f"{pattern} -> b c {joined}", gh=gh, gw=gw, ph=ph, pw=pw, **sizes)
 
     return fn
 
@@ -195,10 +203,17 @@ EXERCISES["unpatchify"] = Exercise(
             patches.reshape(len(patches), -1, grid[0] * patch[0], grid[1] * patch[1])
         ),
         "the patches were placed column by column; they come row by row": _unpatchify_as("b (gw gh) (c ph pw)"),
-        "the patches were read as (ph pw c); they are flattened as (c ph pw)": _unpatchify_as("b (gh gw) (ph pw c)"),
-        "each patch was read as (c pw ph), so it is turned over; it is (c ph pw)": _unpatchify_as(
-            "b (gh gw) (c pw ph)"
-        ),
+        **{
+            f"the patches were read as ({order}); they are flattened as (c ph pw)": _unpatchify_as(
+                f"b (gh gw) ({order})"
+            )
+            for order in ORDERS
+        },
+        **{
+            f"the sides were joined as {joined}, so the pixels of a patch lie far apart. They are neighbours: "
+            "(gh ph) (gw pw)": _unpatchify_as("b (gh gw) (c ph pw)", joined)
+            for joined in CUTS
+        },
         "height and width of the image are swapped": lambda patches, patch, grid: unpatchify(
             patches, patch, grid
         ).transpose(2, 3),
@@ -231,12 +246,17 @@ EXERCISES["kernel_to_matrix"] = Exercise(
     given=lambda d=11, c=3, ph=5, pw=7: (torch.randn(d, c, ph, pw),),
     mistakes={
         "nn.Linear keeps its weight as (out, in), so d comes first": lambda weight: weight.flatten(1).T,
-        "the kernel was flattened as (ph pw c); patches are (c ph pw), so no permute is needed": lambda weight: (
-            rearrange(weight, "d c ph pw -> d (ph pw c)")
+        **{
+            f"the kernel was flattened as ({order}); patches are (c ph pw), so no permute is needed": (
+                lambda weight, order=order: rearrange(weight, f"d c ph pw -> d ({order})")
+            )
+            for order in ORDERS
+        },
+        "the kernel is flipped, as a convolution in mathematics would do. Conv2d does not flip it": lambda weight: (
+            weight.flip(2, 3).flatten(1)
         ),
-        "height and width of the kernel are swapped: (c pw ph) instead of (c ph pw)": lambda weight: rearrange(
-            weight, "d c ph pw -> d (c pw ph)"
-        ),
+        "d was moved behind the others by a reshape, which moves nothing, and brought back by a transpose. d is in "
+        "front already": lambda weight: weight.reshape(-1, len(weight)).T,
         "the shape is right, but the rows are mixed: reshape cannot transpose. d is in front already": lambda weight: (
             weight.permute(1, 2, 3, 0).reshape(len(weight), -1)
         ),
@@ -270,6 +290,10 @@ def _pad(sides, **options):
     return lambda images, patch: F.pad(
         images, sides(across=-images.shape[3] % patch[1], down=-images.shape[2] % patch[0]), **options
     )
+
+
+def _to_nearest(side, patch):
+    return round(side / patch) * patch - side
 
 
 def _a_patch_more(images, patch):
@@ -314,6 +338,9 @@ EXERCISES["pad_to_patches"] = Exercise(
         ),
         "the zeros are above and on the left, so every patch is shifted. Add them below and on the right": _pad(
             lambda across, down: (across, 0, down, 0)
+        ),
+        "the sizes were rounded to the nearest multiple. Round up, or the image is cropped": lambda images, patch: (
+            F.pad(images, (0, _to_nearest(images.shape[3], patch[1]), 0, _to_nearest(images.shape[2], patch[0])))
         ),
         "the padding is spread over both sides, so every patch is shifted. Add it below and on the right": _pad(
             lambda across, down: (across // 2, across - across // 2, down // 2, down - down // 2)
