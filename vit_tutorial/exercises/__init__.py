@@ -20,6 +20,7 @@ from vit_tutorial.exercises import (  # noqa: F401
     positions,
     pretrained,
     recipes,
+    speed,
     training,
     what_matters,
 )
