@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 from tqdm import tqdm
 
-from vit_tutorial.recipes import Recipe, make_model
+from vit_tutorial.recipes import Recipe
 from vit_tutorial.runs import FOLDER, OWN_RUNS, provenance, recipe_from_dict, run_recipe
 from vit_tutorial.validate import check_int, check_option
 from vit_tutorial.what_matters.variants import SWEEPS, Sweep
@@ -64,8 +64,7 @@ def run_sweep(
             digest = hashlib.sha256(repr(recipe).encode()).hexdigest()[:8]
             at_work = folder / f".{name}-{variant}-{seed}-{digest}"
             at_work.mkdir(parents=True, exist_ok=True)
-            make = sweep.makers.get(variant, make_model)
-            options = {"make": make, "device": device, "keep_weights": False, "progress": False}
+            options = {"device": device, "keep_weights": False, "progress": False}
             try:
                 row = _row(variant, run_recipe(name, recipe, at_work, **options))
             except FloatingPointError as error:
