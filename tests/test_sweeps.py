@@ -259,11 +259,46 @@ def test_rows_of_a_recipe_that_changed_do_not_count(tmp_path):
     assert read_rows(tmp_path / "small.jsonl", gone) == []
 
 
-def test_a_row_of_another_version_does_not_count(tmp_path):
-    (row,) = run_sweep("small", SMALL, tmp_path, only=["base"], seeds=[0], progress=False)
-    row["recipe"]["torch_init"] = True
-    (tmp_path / "small.jsonl").write_text(json.dumps(row) + "\n")
-    assert read_rows(tmp_path / "small.jsonl", SMALL) == []
+def _without(row: dict, key: str) -> dict:
+    return {name: value for name, value in row.items() if name != key}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda row: row | {"recipe": row["recipe"] | {"torch_init": True}}, "does not know: torch_init"),
+        (lambda row: row | {"recipe": row["recipe"] | {"arch": "vitt"}}, "arch must be one of vit, .*; got 'vitt'"),
+        (lambda row: row | {"recipe": row["recipe"] | {"arch": "patient:no final norm"}}, "model.final_norm False"),
+        (lambda row: row | {"recipe": _without(row["recipe"], "dataset")}, "missing .* 'dataset'"),
+        (lambda row: row | {"recipe": _without(row["recipe"], "model")}, "'model'"),
+        (lambda row: row | {"recipe": row["recipe"] | {"model": {"embed_dim": 12, "num_heads": 5}}}, "not divisible"),
+        (lambda row: _without(row, "seed"), "'seed'"),
+        (lambda row: [row], "list indices"),
+        (lambda row: None, "'NoneType'"),
+    ],
+)
+def test_a_row_that_cannot_be_what_it_says_is_refused_with_its_line(tmp_path, spoil, reason):
+    first, row = run_sweep("small", SMALL, tmp_path, only=["base"], progress=False)
+    path = tmp_path / "small.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in (first, spoil(row), first)))
+    with pytest.raises(ValueError, match=rf"small\.jsonl, line 2 is not a row of this version: .*{reason}"):
+        read_rows(path, SMALL)
+    with pytest.raises(ValueError, match="line 2 is not a row"):
+        run_sweep("small", SMALL, tmp_path, progress=False)
+
+
+def test_half_a_row_in_the_middle_is_refused_with_its_line(tmp_path):
+    run_sweep("small", SMALL, tmp_path, only=["base"], progress=False)
+    path = tmp_path / "small.jsonl"
+    one, two = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(one[:50] + b"\n" + two)
+    with pytest.raises(ValueError, match=r"small\.jsonl, line 1 is not a row .*JSONDecodeError"):
+        read_rows(path, SMALL)
+
+
+def test_an_empty_file_has_no_rows_and_no_half_ones(tmp_path, recwarn):
+    (tmp_path / "small.jsonl").touch()
+    assert read_rows(tmp_path / "small.jsonl", SMALL) == [] and not recwarn.list
 
 
 @pytest.mark.parametrize("left", [1, 10, -1])
@@ -275,8 +310,10 @@ def test_a_row_that_was_not_written_to_its_end_is_made_anew(tmp_path, left, monk
     first, second = run_sweep("small", SMALL, tmp_path, only=["base"], progress=False)
     one, two = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(one + two[:left])
-    assert read_rows(path, SMALL) == [first]
-    again = run_sweep("small", SMALL, tmp_path, only=["base"], progress=False)
+    with pytest.warns(UserWarning, match=r"small\.jsonl, line 2 was not written to its end"):
+        assert read_rows(path, SMALL) == [first]
+    with pytest.warns(UserWarning, match="line 2 was not written to its end"):
+        again = run_sweep("small", SMALL, tmp_path, only=["base"], progress=False)
     assert len(made) == 3
     assert again[0] == first and again[1]["train_losses"] == second["train_losses"]
     assert [json.loads(line)["seed"] for line in path.read_text().splitlines()] == [0, 1]
