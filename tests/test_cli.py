@@ -215,6 +215,7 @@ def test_an_interrupted_run_says_how_to_go_on(monkeypatch):
     ("command", "message"),
     [
         (["train", "digits", "--epochs", "0"], "epochs must be an int of at least 1, got 0"),
+        (["train", "mnist", "--arch", "vitt"], "arch must be one of vit, post-norm, softmax-head"),
         (["train", "digits", "--bogus", "1"], "--bogus"),
         (["train", "imagenet"], "invalid choice: 'imagenet'"),
         (["evaluate", "digits", "--bogus"], "unrecognized arguments: --bogus"),

@@ -41,7 +41,6 @@ class TrainConfig:
         label_smoothing: share of the target that is spread over all classes.
         clip_grad: largest norm of the gradient; 0 turns it off.
         ema: decay of the weight average that is evaluated, for each step; 0 turns it off.
-        softmax_head: put a softmax before the loss, a mistake that one published tutorial makes.
         mean: what is taken off a pixel, which lies in 0..1, first;
         std: and what it is divided by then.
         augment: random changes to the training images; see ``vit_tutorial.augment``.
@@ -66,7 +65,6 @@ class TrainConfig:
     label_smoothing: float = 0.0
     clip_grad: float = 1.0
     ema: float = 0.0
-    softmax_head: bool = False
     mean: float = 0.5
     std: float = 0.5
     augment: Augment = field(default_factory=Augment)
@@ -115,7 +113,7 @@ def to_input(images: Shaped[Tensor, "b c H W"], config: TrainConfig) -> Float[Te
 
 
 def loss_of(logits: Float[Tensor, "b k"], targets: Float[Tensor, "b k"], config: TrainConfig) -> Float[Tensor, ""]:
-    """Cross-entropy against targets that may be soft; with ``softmax_head`` as one published tutorial has it.
+    """Cross-entropy against targets that may be soft.
 
     Raises:
         ValueError: when logits and targets differ in shape.
@@ -125,8 +123,6 @@ def loss_of(logits: Float[Tensor, "b k"], targets: Float[Tensor, "b k"], config:
             f"logits are {tuple(logits.shape)}, targets {tuple(targets.shape)}: they must be equal. "
             f"Set the model's num_classes to {targets.shape[-1]}"
         )
-    if config.softmax_head:
-        logits = logits.softmax(dim=-1)
     return F.cross_entropy(logits, targets, label_smoothing=config.label_smoothing)
 
 
