@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -86,6 +87,15 @@ def test_a_chapter_has_its_room_its_proof_and_its_exercises(path):
 
 def test_every_chapter_s_number_is_its_place():
     assert [path.stem[:2] for path in NOTEBOOKS] == [f"{number:02}" for number in range(1, len(NOTEBOOKS) + 1)]
+
+
+def test_the_api_page_has_every_room():
+    page = (ROOT / "book/api.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| \[`(\w+)`\]\(api-\1\) \|", page, re.MULTILINE)
+    documented = re.findall(
+        r"^\(api-(\w+)\)=\n\n## .+\n\n```{eval-rst}\n\.\. automodule:: vit_tutorial\.\1\n", page, re.MULTILINE
+    )
+    assert sorted(listed) == sorted(documented) == sorted(rooms() - {"cli", "__init__", "__main__"})
 
 
 # Floors and façades -----------------------------------------------------------------------------------------------
