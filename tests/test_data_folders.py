@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from fake_data import write_image, write_tree
+from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from vit_tutorial.data import Dataset, folders, load_dataset
 from vit_tutorial.data.folders import decode_cached, find_images
@@ -32,6 +33,10 @@ def test_images_are_found_in_order_and_other_files_passed_over(tmp_path):
         "bee/001.png",
     ]
     assert labels.tolist() == [0, 0, 1, 1]
+
+
+def test_what_torchvision_s_image_folder_takes_is_taken():
+    assert folders.IMG_EXTENSIONS == IMG_EXTENSIONS
 
 
 def test_labels_follow_the_given_classes(tmp_path):

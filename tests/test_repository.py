@@ -247,25 +247,6 @@ def test_chapters_are_the_same_in_the_folder_the_contents_and_the_readme():
         assert badge(path.name) in readme
 
 
-def modules_of(stem: str) -> list[str]:
-    """The modules that a chapter builds, as the README says: the one of its name, or others."""
-    (row,) = [line for line in page("README.md").splitlines() if line.startswith("| `vit_tutorial/` |")]
-    others = {int(number): names for number, names in re.findall(r"\b(\d+) ((?:`\w+`(?:, )?)+)", row)}
-    return re.findall(r"`(\w+)`", others.get(int(stem[:2]), f"`{stem[3:]}`"))
-
-
-@pytest.mark.parametrize("stem", CHAPTERS)
-def test_a_chapter_has_its_modules_its_checks_and_their_tests(stem):
-    modules = modules_of(stem)
-    for name in modules:
-        module = ROOT / "vit_tutorial" / name
-        assert module.with_suffix(".py").is_file() or (module / "__init__.py").is_file(), module
-        assert name == stem[3:] or re.search(rf"vit_tutorial(\.| import .*\b){name}\b", code_of(stem)), name
-    checks = "training" if stem == "06_training" else stem[3:]
-    for file in (f"vit_tutorial/checks/{checks}.py", f"tests/test_checks_{checks}.py", f"tests/test_{modules[0]}.py"):
-        assert (ROOT / file).is_file(), file
-
-
 def names_and_bounds(requirements: list[str]) -> dict[str, str]:
     matches = [re.match(r"([\w.-]+)(\[[^\]]*\])?(.*)", requirement) for requirement in requirements]
     return {match[1].lower(): match[3].strip() for match in matches}

@@ -13,11 +13,12 @@ import numpy as np
 import torch
 from jaxtyping import Int64, UInt8
 from torch import Tensor
-from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from vit_tutorial.data.images import Dataset, ImageFiles, decode_all
 
 SPLIT_SEED = 0
+# As torchvision.datasets.ImageFolder has them, whose import takes a second.
+IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
 
 def image_folder(

@@ -4,10 +4,8 @@ import math
 from pathlib import Path
 
 import torch
-import torchvision
 from jaxtyping import UInt8
 from torch import Tensor
-from torchvision.datasets.utils import check_integrity
 
 from vit_tutorial.data.downloads import ensure
 from vit_tutorial.data.folders import SPLIT_SEED, decode_cached, find_images
@@ -24,7 +22,9 @@ def mnist(root: Path, split: str, download: bool) -> Dataset:
     """Handwritten digits, 28×28 grey pixels (LeCun et al. 1998), from torchvision's files; see ``load_dataset``."""
 
     def fetch(folder: Path) -> Path:
-        torchvision.datasets.MNIST(folder, download=True)  # compares checksums and unpacks
+        from torchvision.datasets import MNIST
+
+        MNIST(folder, download=True)  # compares checksums and unpacks
         return folder / "MNIST" / "raw"
 
     ensure("MNIST", root, "MNIST/raw", MNIST_FILES, fetch if download else None)
@@ -52,7 +52,9 @@ def cifar10(root: Path, split: str, download: bool) -> Dataset:
     """Ten kinds of animals and vehicles, 32×32 colour pixels (Krizhevsky 2009); see ``load_dataset``."""
     if (root / "cifar10").is_dir():
         return _without_val(_cifar10_images(root / "cifar10", "test" if split == "test" else "train"), split)
-    official = torchvision.datasets.CIFAR10
+    from torchvision.datasets import CIFAR10 as official
+    from torchvision.datasets.utils import check_integrity
+
     checksums = dict([*official.train_list, *official.test_list, (official.meta["filename"], official.meta["md5"])])
 
     def fetch(folder: Path) -> Path:
