@@ -1,12 +1,13 @@
-"""Where a patch was: fixed sine-cosine tables, and stretching a table to another grid (chapter 2)."""
+"""Where a patch was: the table of positions, learned or fixed, and stretching it to another grid (chapter 2)."""
 
 import torch
 import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from vit_tutorial.validate import check_divisible, check_int, to_pair
+from vit_tutorial.config import OPTIONS
+from vit_tutorial.validate import check_divisible, check_int, check_option, to_pair
 
 
 def sincos_1d(num_positions: int, dim: int) -> Float[Tensor, "n d"]:
@@ -57,6 +58,36 @@ def sincos_2d(grid_size: int | tuple[int, int], dim: int) -> Float[Tensor, "n d"
     rows = sincos_1d(gh, dim // 2)[:, None].expand(gh, gw, dim // 2)
     cols = sincos_1d(gw, dim // 2)[None].expand(gh, gw, dim // 2)
     return rearrange(torch.cat([rows, cols], dim=-1), "gh gw d -> (gh gw) d")
+
+
+def make_pos_embed(
+    kind: str, grid_size: int | tuple[int, int], dim: int, num_prefix_tokens: int = 1
+) -> nn.Parameter | nn.Buffer | None:
+    """The table that a model adds to its tokens, ``(1, num_prefix_tokens + gh·gw, dim)``.
+
+    Args:
+        kind: ``"learned"`` is a parameter, zero until it is initialized. ``"sincos_1d"`` and ``"sincos_2d"`` are
+            buffers, which follow from the sizes and so are not stored with the weights. ``"none"`` is None.
+        grid_size: patches, an int or an (gh, gw) pair.
+        dim: width of a token.
+        num_prefix_tokens: rows in front that belong to no patch (the class token). ``"sincos_1d"`` counts them as the
+            first positions, as the original transformer did; in ``"sincos_2d"`` they have no place in the grid, so
+            their rows are zero.
+
+    Raises:
+        ValueError: if ``kind`` is unknown, or ``"sincos_2d"`` and ``dim`` is not divisible by 4.
+    """
+    check_option("kind", kind, OPTIONS["pos_embed"])
+    gh, gw = to_pair("grid_size", grid_size)
+    if kind == "none":
+        return None
+    if kind == "learned":
+        return nn.Parameter(torch.zeros(1, num_prefix_tokens + gh * gw, dim))
+    if kind == "sincos_1d":
+        table = sincos_1d(num_prefix_tokens + gh * gw, dim)
+    else:
+        table = F.pad(sincos_2d((gh, gw), dim), (0, 0, num_prefix_tokens, 0))
+    return nn.Buffer(table[None], persistent=False)
 
 
 def resample_pos_embed(
