@@ -23,8 +23,8 @@ class ViT(nn.Module):
         ``(b, num_classes)``. There is no softmax: cross-entropy takes logits.
 
     Raises:
-        ValueError: when ``config`` is no ViTConfig, or an image batch has another rank, size or channel count than it
-            says, or another dtype than the weights.
+        ValueError: if ``config`` is not a ViTConfig, or a batch of images has another rank, size or channel count than
+            it says, or integers.
 
     Source: Dosovitskiy et al. 2021, section 3.1, equations 1 to 4.
     """
