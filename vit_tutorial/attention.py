@@ -57,13 +57,11 @@ def fused_attention(
 ) -> Float[Tensor, "... n vd"]:
     """The same function as :func:`plain_attention`, in one kernel, which never holds the (n, m) matrix in memory.
 
-    Where no fused kernel suits the input, PyTorch falls back on the formula. In bf16 on a CPU it is
-    :func:`plain_attention` itself: on the CPUs that were measured PyTorch's kernel is slower there (chapter 10).
+    Where no fused kernel suits the input, PyTorch falls back on the formula. On a CPU in bf16 its kernel can be several
+    times slower than the formula: a model that is trained there may get ``attend=plain_attention`` (chapter 11).
 
     Args, shapes and errors are those of :func:`plain_attention`.
     """
-    if q.dtype == torch.bfloat16 and q.device.type == "cpu":
-        return plain_attention(q, k, v)
     _check_head_dim(q, k)
     _check_number(k, v)  # the kernel does not look, and reads beyond a v that is too short
     return F.scaled_dot_product_attention(q, k, v)
@@ -80,7 +78,19 @@ def _check_number(k: Tensor, v: Tensor) -> None:
 
 
 class AttentionHead(nn.Module):
-    """One head: three projections of its own, then ``attend``. ``(b, n, dim)`` to ``(b, n, head_dim)``."""
+    """One head: queries, keys and values by three projections of its own, then ``attend``.
+
+    Args:
+        dim: width of a token.
+        head_dim: width of a query, key and value, and so of what comes out.
+        qkv_bias: whether queries, keys and values have a bias.
+        attend: ``(q, k, v) -> out`` over the last two axes; yours may stand here.
+
+    Shapes:
+        ``(b, n, dim)`` to ``(b, n, head_dim)``.
+
+    Source: Vaswani et al. 2017, section 3.2.2.
+    """
 
     def __init__(self, dim: int, head_dim: int, *, qkv_bias: bool = True, attend: Attend = plain_attention):
         super().__init__()

@@ -109,7 +109,7 @@ PRESETS = {
     "vit_l_16": _published(1024, 24, 16, patch_size=16),
     "vit_l_32": _published(1024, 24, 16, patch_size=32),
     "vit_h_14": _published(1280, 32, 16, patch_size=14),
-    # The models of the five tutorials this book grew out of: four, for two are editions of one.
+    # Models of the five source tutorials; two share one model.
     "mnist_000": ViTConfig(
         img_size=32, patch_size=16, in_chans=1, num_classes=10, embed_dim=9, depth=3, num_heads=3,
         pos_embed="sincos_1d", final_norm=False,

@@ -42,8 +42,8 @@ class TrainConfig:
         clip_grad: largest norm of the gradient; 0 turns it off.
         ema: decay of the weight average that is evaluated, for each step; 0 turns it off.
         softmax_head: put a softmax before the loss, a mistake that one published tutorial makes.
-        mean: what is taken off a pixel, which lies in 0..1, first;
-        std: and what it is divided by then.
+        mean: inputs are (pixel − mean) / std, pixels in 0..1.
+        std: see ``mean``; above 0.
         augment: random changes to the training images; see ``vit_tutorial.augment``.
         precision: of the forward pass in training, and of Muon's products: ``"fp32"``, ``"bf16"``, or ``"auto"``; see
             :func:`in_bf16`.
