@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_tutorial.config import OPTIONS
-from vit_tutorial.validate import check_divisible, check_int, check_option, to_pair
+from vit_tutorial.validate import check_divisible, check_int, check_option, to_pair, working_dtype
 
 
 def sincos_1d(num_positions: int, dim: int) -> Float[Tensor, "n d"]:
@@ -105,10 +105,10 @@ def resample_pos_embed(
         num_prefix_tokens: rows in front that belong to no patch (the class token).
 
     Returns:
-        ``(1, num_prefix_tokens + new gh·gw, dim)``; ``pos_embed`` itself when the grids are equal.
+        ``(1, num_prefix_tokens + new gh·gw, dim)``, in its dtype; ``pos_embed`` itself if the grids are equal.
 
     Raises:
-        ValueError: when ``old_grid`` does not account for the rows of ``pos_embed``.
+        ValueError: if ``old_grid`` does not account for the rows of ``pos_embed``, or these are not floating point.
 
     Source: Dosovitskiy et al. 2021, section 3.2; timm's ``resample_abs_pos_embed``.
     """
@@ -122,6 +122,7 @@ def resample_pos_embed(
         return pos_embed
     prefix, patches = pos_embed[:, :num_prefix_tokens], pos_embed[:, num_prefix_tokens:]
     picture = rearrange(patches, "one (gh gw) d -> one d gh gw", gh=old[0])
-    # In float32, or half-precision weights would be rounded twice. By size=, for scale_factor= can be off by one.
-    picture = F.interpolate(picture.float(), size=new, mode="bicubic", antialias=True).to(pos_embed.dtype)
+    picture = picture.to(working_dtype("pos_embed", pos_embed))
+    # By size=, because scale_factor= can be off by one.
+    picture = F.interpolate(picture, size=new, mode="bicubic", antialias=True).to(pos_embed.dtype)
     return torch.cat([prefix, rearrange(picture, "one d gh gw -> one (gh gw) d")], dim=1)

@@ -3,6 +3,9 @@
 import math
 from collections.abc import Iterable
 
+import torch
+from torch import Tensor
+
 
 def to_pair(name: str, size: int | tuple[int, int]) -> tuple[int, int]:
     """An int, or an (height, width) pair, as a pair of positive ints.
@@ -48,6 +51,19 @@ def check_share(name: str, value: float) -> None:
     """Raise a ValueError unless 0 ≤ ``value`` < 1."""
     if not isinstance(value, int | float) or not 0 <= value < 1:
         raise ValueError(f"{name} must be at least 0 and below 1, got {value!r}")
+
+
+def working_dtype(name: str, values: Tensor) -> torch.dtype:
+    """In which dtype to compute: float64 stays float64; float32 and the half precisions are computed in float32.
+
+    The package's rule for tables, maps and images: a result has the dtype of what was given, rounded once, at the end.
+
+    Raises:
+        ValueError: if ``values`` are not floating point.
+    """
+    if not values.is_floating_point():
+        raise ValueError(f"{name} must be floating point, got {values.dtype}")
+    return torch.promote_types(values.dtype, torch.float32)
 
 
 def check_tiles(
