@@ -87,6 +87,38 @@ def test_shape_kind_range_and_input_are_kept(name, channels, device):
     assert torch.equal(images, before)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("name", EACH)
+def test_the_dtype_is_kept_and_half_is_computed_in_float32(name, dtype):
+    """A half precision is rounded once, so the result is that of float32, rounded."""
+    images = torch.rand(16, 3, 9, 13, dtype=torch.float64).to(dtype)
+    result, single = EACH[name](images, seeded("cpu")), EACH[name](images.float(), seeded("cpu"))
+    assert result.dtype == dtype and single.dtype == torch.float32
+    if dtype == torch.float64:
+        torch.testing.assert_close(result.float(), single, rtol=0, atol=1e-5)
+    else:
+        assert torch.equal(result, single.to(dtype))
+
+
+@pytest.mark.parametrize("mix", [mixup, cutmix, Augment(mixup=1.0, cutmix=1.0)])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_targets_keep_their_dtype(mix, dtype):
+    options = () if isinstance(mix, Augment) else (1.0,)
+    images, targets = torch.rand(8, 3, 9, 13), torch.eye(8)
+    mixed, soft = mix(images, targets.to(dtype), *options, seeded("cpu"))
+    expected, expected_soft = mix(images, targets, *options, seeded("cpu"))
+    assert soft.dtype == dtype
+    torch.testing.assert_close(soft, expected_soft.to(dtype))
+    assert torch.equal(mixed, expected)
+
+
+@pytest.mark.parametrize("name", ["turn", "resized_crop", "colour", "rand_augment", "erase", "mixup", "all"])
+def test_bytes_are_refused(name, no_shape_checks):
+    """They would be taken for pixels in 0..1, and come out black and white."""
+    with pytest.raises(ValueError, match=r"images must be floating point, got torch\.uint8"):
+        EACH[name](torch.zeros(4, 3, 9, 13, dtype=torch.uint8), seeded("cpu"))
+
+
 @pytest.mark.parametrize("name", EACH)
 def test_no_operation_waits_for_the_device(name):
     images = torch.rand(16, 3, 9, 13)

@@ -1,7 +1,8 @@
 """Random crops, flips, turns and erasing of whole batches, drawn for each image by itself (chapter 6).
 
 All functions take and give images as ``(b, c, H, W)`` floating point in 0..1, and draw from ``generator``, which lies
-on the images' device. None reads a value back from the device, so a GPU never waits for the host.
+on the images' device. The result has the images' dtype; half precisions are computed in float32. None reads a value
+back from the device, so a GPU never waits for the host.
 """
 
 import math
@@ -11,7 +12,18 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Shaped
 from torch import Generator, Tensor
 
+from vit_tutorial.validate import working_dtype
+
 Images = Float[Tensor, "b c H W"]
+
+
+def widened(images: Tensor) -> Tensor:
+    """The images in the dtype to compute in.
+
+    Raises:
+        ValueError: if they are not floating point.
+    """
+    return images.to(working_dtype("images", images))
 
 
 def between(images: Tensor, low: float, high: float, generator: Generator | None, *shape: int) -> Tensor:
@@ -46,11 +58,11 @@ def resized_crop(
         tall, wide: sides of the part, as shares of the image's.
         down, right: where it lies: 0 at the top or the left end, 1 at the other one.
     """
-    theta = torch.zeros(len(images), 2, 3, device=images.device, dtype=images.dtype)
+    theta = torch.zeros(len(images), 2, 3, device=images.device, dtype=widened(images).dtype)
     theta[:, 0, 0], theta[:, 0, 2] = wide, (1 - wide) * (2 * right - 1)
     theta[:, 1, 1], theta[:, 1, 2] = tall, (1 - tall) * (2 * down - 1)
     grid = F.affine_grid(theta, [len(images), 1, *images.shape[2:]], align_corners=False)
-    return F.grid_sample(images, grid, padding_mode="border", align_corners=False)
+    return F.grid_sample(widened(images), grid, padding_mode="border", align_corners=False).to(images.dtype)
 
 
 def random_resized_crop(images: Images, lowest: float, generator: Generator | None = None) -> Images:
@@ -96,9 +108,9 @@ def affine(
     rows = [cos + slant * sin, (sin - slant * cos) * (height / width), -sin * (width / height), cos]
     inverse = torch.stack(rows, dim=1).reshape(b, 2, 2)
     origin = -(inverse * 2 * shift[:, None, :]).sum(2, keepdim=True)
-    theta = torch.cat([inverse, origin], dim=2).to(images.dtype)
+    theta = torch.cat([inverse, origin], dim=2).to(widened(images).dtype)
     grid = F.affine_grid(theta, [b, 1, height, width], align_corners=False)
-    return F.grid_sample(images, grid, align_corners=False)
+    return F.grid_sample(widened(images), grid, align_corners=False).to(images.dtype)
 
 
 def random_affine(
@@ -134,7 +146,7 @@ def random_erase(images: Images, probability: float, generator: Generator | None
     inside = random_boxes(images, (area * proportion).sqrt(), (area / proportion).sqrt(), generator)
     inside &= between(images, 0, 1, generator, 1, 1) < probability
     noise = torch.rand(images.shape, device=images.device, generator=generator)
-    return torch.where(inside[:, None], noise.to(images.dtype), images)
+    return torch.where(inside[:, None], noise, widened(images)).to(images.dtype)
 
 
 def random_boxes(

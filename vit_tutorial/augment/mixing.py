@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from vit_tutorial.augment.geometry import Images, random_boxes
+from vit_tutorial.augment.geometry import Images, random_boxes, widened
 
 Targets = Float[Tensor, "b k"]
 
@@ -29,8 +29,7 @@ def mixup(images: Images, targets: Targets, alpha: float, generator: Generator |
     _check_targets(targets)
     share = _beta(images, alpha, generator)
     partner = torch.randperm(len(images), device=images.device, generator=generator)
-    blended = torch.lerp(images[partner], images, share[:, None, None, None].to(images.dtype))
-    return blended, torch.lerp(targets[partner], targets, share[:, None])
+    return _blend(images, partner, share[:, None, None, None]), _blend(targets, partner, share[:, None])
 
 
 def cutmix(
@@ -48,8 +47,12 @@ def cutmix(
     side = (1 - _beta(images, alpha, generator)).sqrt()
     inside = random_boxes(images, side, side, generator, over_border=True)
     share = 1 - inside.float().mean((1, 2))
-    mixed = torch.where(inside[:, None], images[partner], images)
-    return mixed, torch.lerp(targets[partner], targets, share[:, None])
+    return torch.where(inside[:, None], images[partner], images), _blend(targets, partner, share[:, None])
+
+
+def _blend(values: Tensor, partner: Tensor, share: Tensor) -> Tensor:
+    own = widened(values)
+    return torch.lerp(own[partner], own, share.to(own.dtype)).to(values.dtype)
 
 
 def _check_targets(targets: Tensor) -> None:

@@ -1,7 +1,6 @@
 """Augmentation of whole batches on the device they lie on: colours, RandAugment, and all of them together (chapter 6).
 
-All functions take and give images as ``(b, c, H, W)`` floating point in 0..1, and draw from ``generator``, which lies
-on the images' device. None reads a value back from the device, so a GPU never waits for the host.
+Images and ``generator`` are as in ``geometry``.
 """
 
 import math
@@ -20,6 +19,7 @@ from vit_tutorial.augment.geometry import (
     random_erase,
     random_flip,
     random_resized_crop,
+    widened,
 )
 from vit_tutorial.augment.mixing import Targets, cutmix, mixup
 from vit_tutorial.validate import check_int, check_number
@@ -28,29 +28,31 @@ from vit_tutorial.validate import check_int, check_number
 def random_colour(images: Images, strength: float, generator: Generator | None = None) -> Images:
     """Change brightness, contrast and saturation, each by a random factor of 1 ± strength."""
     brightness, contrast, saturation = (1 + between(images, -strength, strength, generator, 1, 1, 1) for _ in range(3))
-    images = images * brightness
-    mean = images.mean(dim=(1, 2, 3), keepdim=True)
-    images = mean + (images - mean) * contrast
-    grey = images.mean(dim=1, keepdim=True)
-    return (grey + (images - grey) * saturation).clamp(0, 1)
+    changed = widened(images) * brightness
+    mean = changed.mean(dim=(1, 2, 3), keepdim=True)
+    changed = mean + (changed - mean) * contrast
+    grey = changed.mean(dim=1, keepdim=True)
+    return (grey + (changed - grey) * saturation).clamp(0, 1).to(images.dtype)
 
 
 def posterise(images: Images, bits: Float[Tensor, "b 1 1 1"]) -> Images:
     """Leave 2 to the power of ``bits`` brightness levels; 8 bits or more leave the image as it is."""
     levels = 2**bits
-    return torch.where(bits < 8, (images * levels).floor().clamp(max=levels - 1) / (levels - 1), images)
+    fewer = (widened(images) * levels).floor().clamp(max=levels - 1) / (levels - 1)
+    return torch.where(bits < 8, fewer, images).to(images.dtype)
 
 
 def solarise(images: Images, threshold: Float[Tensor, "b 1 1 1"]) -> Images:
     """Invert what is brighter than the threshold."""
-    return torch.where(images > threshold, 1 - images, images)
+    return torch.where(images > threshold, 1 - widened(images), images).to(images.dtype)
 
 
 def autocontrast(images: Images, share: Float[Tensor, "b 1 1 1"]) -> Images:
     """Stretch each channel to 0..1, and blend the image with that by ``share``; an even channel stays as it is."""
-    low, high = images.amin((2, 3), keepdim=True), images.amax((2, 3), keepdim=True)
-    stretched = (images - low) / (high - low).clamp(min=1e-3)
-    return torch.where(high - low > 1e-3, torch.lerp(images, stretched, share), images)
+    own = widened(images)
+    low, high = own.amin((2, 3), keepdim=True), own.amax((2, 3), keepdim=True)
+    stretched = (own - low) / (high - low).clamp(min=1e-3)
+    return torch.where(high - low > 1e-3, torch.lerp(own, stretched, share.to(own.dtype)), own).to(images.dtype)
 
 
 def rand_augment(images: Images, magnitude: float, generator: Generator | None = None, *, num_ops: int = 2) -> Images:
@@ -65,6 +67,7 @@ def rand_augment(images: Images, magnitude: float, generator: Generator | None =
 
     Source: Cubuk et al. 2020, section 3; of the paper's fourteen operations those that vary smoothly with magnitude.
     """
+    dtype, images = images.dtype, widened(images)
     for _ in range(num_ops):
         choice = torch.randint(8, (len(images),), device=images.device, generator=generator)
         amount = between(images, -magnitude, magnitude, generator)
@@ -88,7 +91,7 @@ def rand_augment(images: Images, magnitude: float, generator: Generator | None =
         for numbers, outcome in outcomes.items():
             chosen = (choice >= numbers[0]) & (choice <= numbers[-1])
             images = torch.where(chosen[:, None, None, None], outcome, images)
-    return images
+    return images.to(dtype)
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,7 @@ class Augment:
                 raise ValueError(f"{name} must be at least 0 and at most {limit}, got {value!r}")
 
     def __call__(self, images: Images, targets: Targets, generator: Generator | None = None) -> tuple[Images, Targets]:
+        dtype, images = images.dtype, widened(images)
         if self.flip:
             images = random_flip(images, generator)
         if self.degrees or self.shift or self.scale or self.shear:
@@ -160,4 +164,4 @@ class Augment:
             images, targets = mixup(images, targets, self.mixup, generator)
         elif self.cutmix:
             images, targets = cutmix(images, targets, self.cutmix, generator)
-        return images, targets
+        return images.to(dtype), targets
