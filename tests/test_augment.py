@@ -272,9 +272,38 @@ def test_mixup_and_cutmix_share_the_images():
         ({"scale": 1.0}, "scale must be at least 0 and at most 0.99, got 1.0"),
         ({"mixup": -0.2}, "mixup must be a finite number of at least 0, got -0.2"),
         ({"cutmix": float("inf")}, "cutmix must be a finite number of at least 0, got inf"),
+        ({"resized_crop": True}, "resized_crop must be at least 0 and at most 1, got True"),
+        ({"erase": False}, "erase must be at least 0 and at most 1, got False"),
+        ({"mixup": True}, "mixup must be a finite number of at least 0, got True"),
+        ({"crop": True}, "crop must be an int of at least 0, got True"),
+        ({"flip": 1}, "flip must be True or False, got 1"),
+        ({"flip": "no"}, "flip must be True or False, got 'no'"),
         ({"shift": float("nan")}, "shift must be at least 0 and at most 1, got nan"),
     ],
 )
 def test_bad_options(option, message, no_shape_checks):
     with pytest.raises(ValueError, match=message):
         Augment(**option)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda images: random_crop(images, 5), "padding must be below the shorter side of images of 5×8, got 5"),
+        (lambda images: random_crop(images, -1), "padding must be an int of at least 0, got -1"),
+        (lambda images: Augment(crop=9)(images, torch.eye(2)), "padding must be below .* 5×8, got 9"),
+        (lambda images: rand_augment(images, 9), "magnitude must be at least 0 and at most 1, got 9"),
+        (lambda images: random_erase(images, 25), "probability must be at least 0 and at most 1, got 25"),
+        (lambda images: random_resized_crop(images, 1.5), "lowest must be at least 0 and at most 1, got 1.5"),
+    ],
+)
+def test_values_that_mean_nothing_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(torch.rand(2, 3, 5, 8))
+
+
+def test_the_largest_crop_that_is_allowed_shows_a_part_of_every_image():
+    """±4 pixels of shift on images of 5 × 8 leave 1 to 5 rows and 4 to 8 columns."""
+    crops = random_crop(torch.ones(4000, 1, 5, 8), 4)[:, 0]
+    assert crops.any(2).sum(1).unique().tolist() == [1, 2, 3, 4, 5]
+    assert crops.any(1).sum(1).unique().tolist() == [4, 5, 6, 7, 8]

@@ -47,9 +47,9 @@ def test_random_crop_is_pad_and_slice(shape, device, dtype):
 
 
 def test_random_crop_by_hand():
-    """One pixel in a 1×1 image: it stays in one of nine cases, else the padding is seen."""
-    crops = random_crop(torch.ones(9000, 1, 1, 1), 1)
-    assert crops.mean().item() == pytest.approx(1 / 9, abs=0.01)
+    """A 2×2 image: in each direction one window of three shows it all and two show half, so (2/3)² is left."""
+    crops = random_crop(torch.ones(9000, 1, 2, 2), 1)
+    assert crops.mean().item() == pytest.approx(4 / 9, abs=0.01)
     images = torch.rand(4, 1, 3, 5)
     assert torch.equal(random_crop(images, 0), images)
 

@@ -2,7 +2,15 @@
 
 from dataclasses import dataclass
 
-from vit_tutorial.validate import check_divisible, check_int, check_number, check_option, check_share, check_tiles
+from vit_tutorial.validate import (
+    check_bool,
+    check_divisible,
+    check_int,
+    check_number,
+    check_option,
+    check_share,
+    check_tiles,
+)
 
 OPTIONS = {
     "pos_embed": ("learned", "sincos_1d", "sincos_2d", "none"),
@@ -66,6 +74,8 @@ class ViTConfig:
             check_divisible("embed_dim", self.embed_dim, "the four parts of pos_embed='sincos_2d':", 4)
         for name, allowed in OPTIONS.items():
             check_option(name, getattr(self, name), allowed)
+        for name in ("qkv_bias", "final_norm"):
+            check_bool(name, getattr(self, name))
         for name in ("drop_rate", "drop_path_rate"):
             check_share(name, getattr(self, name))
 

@@ -23,6 +23,10 @@ def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def check_int(name: str, value: int, low: int) -> None:
     """Raise a ValueError unless ``value`` is an int of at least ``low``."""
     if not _is_int(value) or value < low:
@@ -31,7 +35,7 @@ def check_int(name: str, value: int, low: int) -> None:
 
 def check_number(name: str, value: float, low: float) -> None:
     """Raise a ValueError unless ``value`` is a finite number of at least ``low``."""
-    if not isinstance(value, int | float) or not low <= value < math.inf:
+    if not _is_number(value) or not low <= value < math.inf:
         raise ValueError(f"{name} must be a finite number of at least {low}, got {value!r}")
 
 
@@ -49,8 +53,20 @@ def check_option(name: str, value: str, allowed: Iterable[str]) -> None:
 
 def check_share(name: str, value: float) -> None:
     """Raise a ValueError unless 0 ≤ ``value`` < 1."""
-    if not isinstance(value, int | float) or not 0 <= value < 1:
+    if not _is_number(value) or not 0 <= value < 1:
         raise ValueError(f"{name} must be at least 0 and below 1, got {value!r}")
+
+
+def check_between(name: str, value: float, low: float, high: float) -> None:
+    """Raise a ValueError unless ``value`` is a number from ``low`` to ``high``."""
+    if not _is_number(value) or not low <= value <= high:
+        raise ValueError(f"{name} must be at least {low} and at most {high}, got {value!r}")
+
+
+def check_bool(name: str, value: bool) -> None:
+    """Raise a ValueError unless ``value`` is True or False."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
 
 
 def working_dtype(name: str, values: Tensor) -> torch.dtype:

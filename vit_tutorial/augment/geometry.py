@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Shaped
 from torch import Generator, Tensor
 
-from vit_tutorial.validate import working_dtype
+from vit_tutorial.validate import check_between, check_int, working_dtype
 
 Images = Float[Tensor, "b c H W"]
 
@@ -35,8 +35,15 @@ def between(images: Tensor, low: float, high: float, generator: Generator | None
 def random_crop(
     images: Shaped[Tensor, "b c H W"], padding: int, generator: Generator | None = None
 ) -> Shaped[Tensor, "b c H W"]:
-    """Pad with zeros on all sides, then cut a window of the old size from a random place: ±padding pixels of shift."""
+    """Pad with zeros on all sides, then cut a window of the old size from a random place: ±padding pixels of shift.
+
+    Raises:
+        ValueError: if ``padding`` is not below the image's shorter side: a window could miss the whole image.
+    """
     b, _, height, width = images.shape
+    check_int("padding", padding, 0)
+    if padding >= min(height, width):
+        raise ValueError(f"padding must be below the shorter side of images of {height}×{width}, got {padding}")
     padded = F.pad(images, [padding] * 4)
     top, left = torch.randint(2 * padding + 1, (2, b, 1), device=images.device, generator=generator)
     rows = top + torch.arange(height, device=images.device)
@@ -70,8 +77,12 @@ def random_resized_crop(images: Images, lowest: float, generator: Generator | No
 
     torchvision draws anew where the part is wider or taller than the image; here it gets the image's width or height.
 
+    Raises:
+        ValueError: if ``lowest`` is not from 0 to 1.
+
     Source: Szegedy et al. 2015, section 6, as torchvision's ``RandomResizedCrop``.
     """
+    check_between("lowest", lowest, 0, 1)
     area = between(images, lowest, 1, generator)
     proportion = (between(images, -1, 1, generator) * math.log(4 / 3)).exp()
     tall, wide = ((area * by).sqrt().clamp(max=1) for by in (1 / proportion, proportion))
@@ -139,8 +150,12 @@ def random_affine(
 def random_erase(images: Images, probability: float, generator: Generator | None = None) -> Images:
     """With ``probability``, fill a rectangle of 2 to 33 % of the image with noise.
 
+    Raises:
+        ValueError: if ``probability`` is not from 0 to 1.
+
     Source: Zhong et al. 2020, algorithm 1, with sides in a proportion of ½ to 2.
     """
+    check_between("probability", probability, 0, 1)
     area = between(images, 0.02, 0.33, generator)
     proportion = (between(images, -1, 1, generator) * math.log(2)).exp()
     inside = random_boxes(images, (area * proportion).sqrt(), (area / proportion).sqrt(), generator)

@@ -22,7 +22,7 @@ from vit_tutorial.augment.geometry import (
     widened,
 )
 from vit_tutorial.augment.mixing import Targets, cutmix, mixup
-from vit_tutorial.validate import check_int, check_number
+from vit_tutorial.validate import check_between, check_bool, check_int, check_number
 
 
 def random_colour(images: Images, strength: float, generator: Generator | None = None) -> Images:
@@ -65,8 +65,12 @@ def rand_augment(images: Images, magnitude: float, generator: Generator | None =
         magnitude: 0..1; 1 turns by 30°, slants by 0.3, shifts by 30 %, changes colours by 90 %, leaves 3 bits, inverts
             above 0.4, stretches the contrast fully.
 
+    Raises:
+        ValueError: if the magnitude is out of its range.
+
     Source: Cubuk et al. 2020, section 3; of the paper's fourteen operations those that vary smoothly with magnitude.
     """
+    check_between("magnitude", magnitude, 0, 1)
     dtype, images = images.dtype, widened(images)
     for _ in range(num_ops):
         choice = torch.randint(8, (len(images),), device=images.device, generator=generator)
@@ -99,7 +103,7 @@ class Augment:
     """Which augmentations a recipe uses, and how strongly; zero means off. Call it with a batch of images and targets.
 
     Args:
-        crop: padding in pixels; see :func:`random_crop`.
+        crop: padding in pixels, less than the image's shorter side; see :func:`random_crop`.
         resized_crop: smallest share of the area that is cut out and enlarged; see :func:`random_resized_crop`.
         flip: whether to mirror.
         degrees: largest turn either way; this and the next three: see :func:`random_affine`.
@@ -129,14 +133,13 @@ class Augment:
 
     def __post_init__(self):
         check_int("crop", self.crop, 0)
+        check_bool("flip", self.flip)
         for name in ("mixup", "cutmix"):
             check_number(name, getattr(self, name), 0)
         highest = {"degrees": 180, "scale": 0.99}
         highest |= dict.fromkeys(("resized_crop", "shift", "shear", "rand_magnitude", "erase"), 1)
         for name, limit in highest.items():
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not 0 <= value <= limit:
-                raise ValueError(f"{name} must be at least 0 and at most {limit}, got {value!r}")
+            check_between(name, getattr(self, name), 0, limit)
 
     def __call__(self, images: Images, targets: Targets, generator: Generator | None = None) -> tuple[Images, Targets]:
         dtype, images = images.dtype, widened(images)

@@ -21,7 +21,7 @@ from vit_tutorial.training.checkpoints import load_checkpoint, save_checkpoint
 from vit_tutorial.training.distributed import rank_and_world
 from vit_tutorial.training.ema import Average
 from vit_tutorial.training.optimizers import MuonWithAdamW, parameter_groups
-from vit_tutorial.validate import check_int, check_number, check_option, check_share
+from vit_tutorial.validate import check_bool, check_int, check_number, check_option, check_share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +87,8 @@ class TrainConfig:
             check_number(name, getattr(self, name), 0)
         if self.std == 0:
             raise ValueError("std must be above 0: pixels are divided by it")
+        for name in ("decay_all", "compile"):
+            check_bool(name, getattr(self, name))
         for name in ("warmup", "beta2", "label_smoothing", "ema"):
             check_share(name, getattr(self, name))
 
