@@ -261,6 +261,17 @@ def test_input_is_normalised():
     torch.testing.assert_close(to_input(images.float() / 255, TrainConfig(mean=0.5, std=0.5)), expected)
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_pixels_that_are_no_numbers_are_named(value):
+    images = torch.rand(5, 2, 3, 4)
+    assert to_input(images, CONFIG).isfinite().all()
+    images[3, 1, 2, 0] = images[4, 0, 0, 0] = value
+    with pytest.raises(ValueError, match=r"NaN or infinity in 2 of 5 images: \[3, 4\]"):
+        to_input(images, CONFIG)
+    with pytest.raises(ValueError, match=r"images must be bytes, torch\.uint8, or floating .*, got torch\.int64"):
+        to_input(torch.ones(1, 1, 2, 2).long(), CONFIG)
+
+
 # Average
 
 

@@ -17,6 +17,16 @@ from tqdm import tqdm
 WORKERS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
+def _labels_at(labels: Tensor, index) -> Tensor:
+    """The labels at ``index``, once it is sure that this is a part of a set and no single image."""
+    chosen = labels[index]
+    if chosen.ndim != 1:
+        raise ValueError(
+            f"index must be a slice or a row of indices, as in [3:4] or [[3]] for one image, got {index!r}"
+        )
+    return chosen
+
+
 @dataclass(frozen=True)
 class Dataset:
     """A set of images that fits in memory.
@@ -27,6 +37,9 @@ class Dataset:
         classes: a name for each class number.
         variant: where the images come from, in the words that belong beside every figure got on them.
         masks: ``(num, H, W)``, true on the object; only ``shapes`` knows it.
+
+    Raises:
+        ValueError: if images are not bytes (a training divides them by 255), or there is not one label for each.
     """
 
     images: UInt8[Tensor, "num c H W"]
@@ -35,13 +48,23 @@ class Dataset:
     variant: str
     masks: Bool[Tensor, "num H W"] | None = None
 
+    def __post_init__(self):
+        if self.images.dtype != torch.uint8:
+            raise ValueError(f"images must be bytes, torch.uint8 in 0..255, got {self.images.dtype}")
+        if len(self.images) != len(self.labels):
+            raise ValueError(f"{len(self.images)} images need as many labels, got {len(self.labels)}")
+
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index) -> "Dataset":
-        """The images at ``index``: a slice, or a tensor of numbers."""
-        masks = None if self.masks is None else self.masks[index]
-        return replace(self, images=self.images[index], labels=self.labels[index], masks=masks)
+        """The images at ``index``: a slice, or a row of indices or of booleans.
+
+        Raises:
+            ValueError: if it is a single index, which would leave no set of images.
+        """
+        labels, masks = _labels_at(self.labels, index), None if self.masks is None else self.masks[index]
+        return replace(self, images=self.images[index], labels=labels, masks=masks)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -103,9 +126,9 @@ class ImageFiles:
         return len(self.files)
 
     def __getitem__(self, index) -> "ImageFiles":
-        """The images at ``index``: a slice, or a tensor of numbers."""
-        numbers = torch.arange(len(self))[index].tolist()
-        return replace(self, files=tuple(self.files[number] for number in numbers), labels=self.labels[index])
+        """The images at ``index``; see :class:`Dataset`."""
+        labels, numbers = _labels_at(self.labels, index), torch.arange(len(self))[index].tolist()
+        return replace(self, files=tuple(self.files[number] for number in numbers), labels=labels)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:

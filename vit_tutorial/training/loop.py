@@ -111,8 +111,22 @@ def lr_at(step: int, total_steps: int, config: TrainConfig) -> float:
 
 
 def to_input(images: Shaped[Tensor, "b c H W"], config: TrainConfig) -> Float[Tensor, "b c H W"]:
-    """Bytes, or floating point in 0..1, to what the model takes."""
-    images = images.float() / 255 if images.dtype == torch.uint8 else images
+    """Bytes, or floating point in 0..1, to what the model takes.
+
+    Raises:
+        ValueError: if images are neither, or a pixel is NaN or infinite.
+    """
+    if images.dtype == torch.uint8:
+        return _normalize(images.float() / 255, config)
+    if not images.is_floating_point():
+        raise ValueError(f"images must be bytes, torch.uint8, or floating point in 0..1, got {images.dtype}")
+    bad = (~images.isfinite().flatten(1).all(1)).nonzero().flatten().tolist()
+    if bad:
+        raise ValueError(f"pixels must be finite, got NaN or infinity in {len(bad)} of {len(images)} images: {bad[:5]}")
+    return _normalize(images, config)
+
+
+def _normalize(images: Tensor, config: TrainConfig) -> Tensor:
     return (images - config.mean) / config.std
 
 
@@ -179,7 +193,7 @@ def train_epoch(
         targets = F.one_hot(labels, len(train.classes)).float()
         images, targets = config.augment(images.float() / 255, targets, generator)
         with autocast:
-            logits = model(to_input(images, config)).float()
+            logits = model(_normalize(images, config)).float()  # to_input's look at each pixel would make a GPU wait
         # Processes average their gradients; weighting by their share makes that the mean over the whole batch.
         loss = loss_of(logits, targets, config) * (len(labels) * world / sizes[i])
         optimizer.zero_grad()
