@@ -13,7 +13,7 @@ EACH = {
     "crop": lambda images, generator: random_crop(images, 3, generator),
     "resized_crop": lambda images, generator: random_resized_crop(images, 0.3, generator),
     "flip": random_flip,
-    "turn": lambda images, generator: random_affine(images, degrees=40, generator=generator),
+    "rotate": lambda images, generator: random_affine(images, degrees=40, generator=generator),
     "shift": lambda images, generator: random_affine(images, shift=0.3, generator=generator),
     "scale": lambda images, generator: random_affine(images, scale=0.3, generator=generator),
     "shear": lambda images, generator: random_affine(images, shear=0.3, generator=generator),
@@ -112,7 +112,7 @@ def test_targets_keep_their_dtype(mix, dtype):
     assert torch.equal(mixed, expected)
 
 
-@pytest.mark.parametrize("name", ["turn", "resized_crop", "colour", "rand_augment", "erase", "mixup", "all"])
+@pytest.mark.parametrize("name", ["rotate", "resized_crop", "colour", "rand_augment", "erase", "mixup", "all"])
 def test_bytes_are_refused(name, no_shape_checks):
     """They would be taken for pixels in 0..1, and come out black and white."""
     with pytest.raises(ValueError, match=r"images must be floating point, got torch\.uint8"):
@@ -169,7 +169,7 @@ def test_solarise_by_hand():
 
 
 def test_autocontrast_by_hand():
-    """0.2…0.6 becomes 0…1, channel by channel; an even channel stays; half the share goes half the way."""
+    """0.2…0.6 becomes 0…1, channel by channel; an even channel stays; half the fraction goes half the way."""
     images = torch.tensor([[0.2, 0.4, 0.6], [0.3, 0.3, 0.3]]).reshape(1, 2, 1, 3).repeat(2, 1, 1, 1)
     full, half = autocontrast(images, each(1.0, 0.5))[:, :, 0]
     torch.testing.assert_close(full, torch.tensor([[0.0, 0.5, 1.0], [0.3, 0.3, 0.3]]))
@@ -213,13 +213,13 @@ def test_rand_augment_takes_each_operation_as_often():
     results = rand_augment(torch.full((4000, 1, 17, 17), 0.5), 1.0, num_ops=1)[:, 0]
     kept = (results[:, 8, 8] - 0.5).abs() < 1e-5
     even = (results - results[:, 8:9, 8:9]).flatten(1).abs().amax(1) < 1e-5
-    share = {"moved": kept & ~even, "same": kept & even, "other": ~kept & even}
-    # turn, slant and shift bring in zeros at the border
-    assert share["moved"].float().mean().item() == pytest.approx(3 / 8, abs=0.03)
+    fraction = {"moved": kept & ~even, "same": kept & even, "other": ~kept & even}
+    # rotate, shear and shift bring in zeros at the border
+    assert fraction["moved"].float().mean().item() == pytest.approx(3 / 8, abs=0.03)
     # nothing, solarise (1 − ½ = ½), autocontrast, and the tenth of posterise that leaves 8 bits
-    assert share["same"].float().mean().item() == pytest.approx(3.1 / 8, abs=0.03)
+    assert fraction["same"].float().mean().item() == pytest.approx(3.1 / 8, abs=0.03)
     # colour, and the rest of posterise
-    assert share["other"].float().mean().item() == pytest.approx(1.9 / 8, abs=0.03)
+    assert fraction["other"].float().mean().item() == pytest.approx(1.9 / 8, abs=0.03)
 
 
 def test_augment_off_changes_nothing():

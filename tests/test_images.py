@@ -91,7 +91,7 @@ def test_streaming_leaves_the_random_state_alone(files):
 def test_a_damaged_image_stops_the_stream_with_a_short_message(files):
     with open(files.files[5], "r+b") as file:
         file.truncate(40)
-    with pytest.raises(ValueError, match=r"^\S+bee/001.png is no whole image: .*\. Replace or delete it$"):
+    with pytest.raises(ValueError, match=r"^\S+bee/001.png is not a whole image: .*\. Replace or delete it$"):
         list(files.batches(torch.arange(8).split(2)))
 
 
@@ -167,7 +167,7 @@ def test_truncated_jpeg(tmp_path):
     write_image(tmp_path / "a.jpg", 100, (64, 64))
     content = (tmp_path / "a.jpg").read_bytes()
     (tmp_path / "a.jpg").write_bytes(content[: len(content) - 60])
-    with pytest.raises(ValueError, match=r"a.jpg is no whole image: image file is truncated.* Replace or delete it"):
+    with pytest.raises(ValueError, match=r"a.jpg is not a whole image: image file is truncated.* Replace or delete it"):
         decode(str(tmp_path / "a.jpg"))
 
 

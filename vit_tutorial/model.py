@@ -16,7 +16,7 @@ class ViT(nn.Module):
 
     Args:
         config: the sizes; see :class:`~vit_tutorial.config.ViTConfig`.
-        attend: the function that every head runs; yours may stand here.
+        attend: the function that every head runs; you can pass your own.
 
     Shapes:
         images ``(b, in_chans, H, W)``, in the dtype of the weights unless under autocast, to logits
@@ -77,7 +77,7 @@ class ViT(nn.Module):
 
 @torch.no_grad()
 def init_weights(model: ViT) -> None:
-    """Initialise in place: every matrix by Glorot's uniform rule, biases zero, the rest normal with std 0.02.
+    """Initialize in place: every matrix by Glorot's uniform rule, biases zero, the rest normal with std 0.02.
 
     ``qkv`` holds three matrices in one, so each third is drawn for itself; the patch projection counts as the
     matrix that it is. The head's small weights make the first loss close to ln(num_classes).

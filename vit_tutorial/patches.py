@@ -19,7 +19,7 @@ def patchify(images: Shaped[Tensor, "b c H W"], patch_size: int | tuple[int, int
         ``(b, n, c·ph·pw)``: the grid row by row, each patch flattened as ``(c ph pw)``, the order of a Conv2d kernel.
 
     Raises:
-        ValueError: when ``images`` is not a batch, or the patches do not tile it.
+        ValueError: if ``images`` is not a batch, or the patches do not tile it.
 
     Source: Dosovitskiy et al. 2021, section 3.1.
     """
@@ -43,7 +43,7 @@ def unpatchify(
         ``(b, c, gh·ph, gw·pw)``.
 
     Raises:
-        ValueError: when the number of patches or their length does not fit.
+        ValueError: if the number of patches or their length does not fit.
     """
     if patches.ndim != 3:
         raise ValueError(f"patches must have 3 axes (b, n, c·ph·pw), got {patches.ndim}: {tuple(patches.shape)}")

@@ -23,7 +23,7 @@ def sincos_1d(num_positions: int, dim: int) -> Float[Tensor, "n d"]:
         ``(num_positions, dim)``, float32, values in −1..1.
 
     Raises:
-        ValueError: when a size is below 1.
+        ValueError: if a size is below 1.
 
     Source: Vaswani et al. 2017, section 3.5.
     """
@@ -48,9 +48,9 @@ def sincos_2d(grid_size: int | tuple[int, int], dim: int) -> Float[Tensor, "n d"
         ``(gh·gw, dim)``, the grid row by row.
 
     Raises:
-        ValueError: when ``dim`` is not divisible by 4.
+        ValueError: if ``dim`` is not divisible by 4.
 
-    Source: Beyer et al. 2022, "Better plain ViT baselines"; the numbers of timm's ``build_sincos2d_pos_embed``, which
+    Source: Beyer et al. 2022, "Better plain ViT baselines"; the values of timm's ``build_sincos2d_pos_embed``, which
     lists all sines of a half before its cosines.
     """
     gh, gw = to_pair("grid_size", grid_size)
@@ -121,8 +121,7 @@ def resample_pos_embed(
     if old == new:
         return pos_embed
     prefix, patches = pos_embed[:, :num_prefix_tokens], pos_embed[:, num_prefix_tokens:]
-    picture = rearrange(patches, "one (gh gw) d -> one d gh gw", gh=old[0])
-    picture = picture.to(working_dtype("pos_embed", pos_embed))
+    image = rearrange(patches, "one (gh gw) d -> one d gh gw", gh=old[0]).to(working_dtype("pos_embed", pos_embed))
     # By size=, because scale_factor= can be off by one.
-    picture = F.interpolate(picture, size=new, mode="bicubic", antialias=True).to(pos_embed.dtype)
-    return torch.cat([prefix, rearrange(picture, "one d gh gw -> one (gh gw) d")], dim=1)
+    image = F.interpolate(image, size=new, mode="bicubic", antialias=True).to(pos_embed.dtype)
+    return torch.cat([prefix, rearrange(image, "one d gh gw -> one (gh gw) d")], dim=1)

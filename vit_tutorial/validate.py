@@ -11,7 +11,7 @@ def to_pair(name: str, size: int | tuple[int, int]) -> tuple[int, int]:
     """An int, or an (height, width) pair, as a pair of positive ints.
 
     Raises:
-        ValueError: when ``size`` is neither.
+        ValueError: if ``size`` is neither.
     """
     pair = tuple(size) if isinstance(size, tuple | list) else (size, size)
     if len(pair) != 2 or not all(_is_int(side) and side > 0 for side in pair):
@@ -46,12 +46,12 @@ def check_divisible(name: str, value: int, by_name: str, by: int) -> None:
 
 
 def check_option(name: str, value: str, allowed: Iterable[str]) -> None:
-    """Raise a ValueError that lists what is allowed, unless ``value`` is among it."""
+    """Raise a ValueError that lists what is allowed, unless it includes ``value``."""
     if value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
 
 
-def check_share(name: str, value: float) -> None:
+def check_fraction(name: str, value: float) -> None:
     """Raise a ValueError unless 0 ≤ ``value`` < 1."""
     if not _is_number(value) or not 0 <= value < 1:
         raise ValueError(f"{name} must be at least 0 and below 1, got {value!r}")
@@ -85,10 +85,10 @@ def working_dtype(name: str, values: Tensor) -> torch.dtype:
 def check_tiles(
     img_size: int | tuple[int, int], patch_size: int | tuple[int, int]
 ) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Both sizes as pairs, once it is sure that the patches tile the image.
+    """Both sizes as pairs; the patches must tile the image.
 
     Raises:
-        ValueError: when a side of the patch does not divide that side of the image.
+        ValueError: if a side of the patch does not divide that side of the image.
     """
     image, patch = to_pair("img_size", img_size), to_pair("patch_size", patch_size)
     for axis, image_side, patch_side in zip(("height", "width"), image, patch, strict=True):

@@ -1,6 +1,6 @@
-"""Random crops, flips, turns and erasing of whole batches, drawn for each image by itself (chapter 6).
+"""Random crops, flips, rotations and erasing of whole batches, drawn for each image by itself (chapter 6).
 
-All functions take and give images as ``(b, c, H, W)`` floating point in 0..1, and draw from ``generator``, which lies
+All functions take and return images as ``(b, c, H, W)`` floating point in 0..1, and draw from ``generator``, which is
 on the images' device. The result has the images' dtype; half precisions are computed in float32. None reads a value
 back from the device, so a GPU never waits for the host.
 """
@@ -62,8 +62,8 @@ def resized_crop(
     """Enlarge a part of each image to the whole size, bilinear.
 
     Args:
-        tall, wide: sides of the part, as shares of the image's.
-        down, right: where it lies: 0 at the top or the left end, 1 at the other one.
+        tall, wide: sides of the part, as fractions of the image's.
+        down, right: where it is: 0 at the top or the left end, 1 at the other one.
     """
     theta = torch.zeros(len(images), 2, 3, device=images.device, dtype=widened(images).dtype)
     theta[:, 0, 0], theta[:, 0, 2] = wide, (1 - wide) * (2 * right - 1)
@@ -73,9 +73,9 @@ def resized_crop(
 
 
 def random_resized_crop(images: Images, lowest: float, generator: Generator | None = None) -> Images:
-    """Cut out a part of ``lowest`` to all of the area, its sides in a proportion of ¾ to 4/3 more, and enlarge it.
+    """Cut out a part of ``lowest`` to all of the area, its aspect ratio ¾ to 4/3 times the image's, and enlarge it.
 
-    torchvision draws anew where the part is wider or taller than the image; here it gets the image's width or height.
+    torchvision draws again if the part is wider or taller than the image; here it gets the image's width or height.
 
     Raises:
         ValueError: if ``lowest`` is not from 0 to 1.
@@ -84,8 +84,8 @@ def random_resized_crop(images: Images, lowest: float, generator: Generator | No
     """
     check_between("lowest", lowest, 0, 1)
     area = between(images, lowest, 1, generator)
-    proportion = (between(images, -1, 1, generator) * math.log(4 / 3)).exp()
-    tall, wide = ((area * by).sqrt().clamp(max=1) for by in (1 / proportion, proportion))
+    aspect_ratio = (between(images, -1, 1, generator) * math.log(4 / 3)).exp()
+    tall, wide = ((area * by).sqrt().clamp(max=1) for by in (1 / aspect_ratio, aspect_ratio))
     return resized_crop(images, tall, wide, *between(images, 0, 1, generator, 2).unbind(1))
 
 
@@ -99,24 +99,24 @@ def affine(
     images: Images,
     angle: Float[Tensor, " b"],
     size: Float[Tensor, " b"],
-    slant: Float[Tensor, " b"],
+    shear: Float[Tensor, " b"],
     shift: Float[Tensor, "b 2"],
 ) -> Images:
-    """Slant, scale and turn each image about its middle, then shift it; zeros come in at the border.
+    """Shear, scale and rotate each image about its middle, then shift it; zeros come in at the border.
 
     Args:
-        angle: clockwise, in radians. A turn keeps angles and lengths on rectangular images too.
+        angle: clockwise, in radians. A rotation keeps angles and lengths on rectangular images too.
         size: factor; 2 shows everything twice as large.
-        slant: pixels to the right for each pixel down.
-        shift: to the right as a share of the width, and down as a share of the height.
+        shear: pixels to the right for each pixel down.
+        shift: to the right as a fraction of the width, and down as a fraction of the height.
 
     Source: grid sampling of Jaderberg et al. 2015, section 3.3, bilinear.
     """
     b, _, height, width = images.shape
-    # For each pixel of the result we need the place it comes from: the inverse of what the picture is put through.
+    # For each pixel of the result we need the place it comes from: the inverse of what the image goes through.
     cos, sin = angle.cos() / size, angle.sin() / size
-    # grid_sample measures both sides as −1..1, so on a rectangle x and y have to be mixed in proportion.
-    rows = [cos + slant * sin, (sin - slant * cos) * (height / width), -sin * (width / height), cos]
+    # grid_sample measures both sides as −1..1, so on a rectangle the aspect ratio comes in wherever x and y mix.
+    rows = [cos + shear * sin, (sin - shear * cos) * (height / width), -sin * (width / height), cos]
     inverse = torch.stack(rows, dim=1).reshape(b, 2, 2)
     origin = -(inverse * 2 * shift[:, None, :]).sum(2, keepdim=True)
     theta = torch.cat([inverse, origin], dim=2).to(widened(images).dtype)
@@ -137,14 +137,14 @@ def random_affine(
 
     Args:
         degrees: largest angle, either way.
-        shift: largest shift either way, as a share of the side.
-        scale: largest change of size, as a share: 0.1 gives 0.9 to 1.1.
-        shear: largest slant either way, in pixels across for each pixel down.
+        shift: largest shift either way, as a fraction of the side.
+        scale: largest change of size, as a fraction: 0.1 gives 0.9 to 1.1.
+        shear: largest shear either way, in pixels across for each pixel down.
     """
     angle = between(images, -1, 1, generator) * math.radians(degrees)
     size = 1 + between(images, -scale, scale, generator)
-    slant = between(images, -shear, shear, generator)
-    return affine(images, angle, size, slant, between(images, -shift, shift, generator, 2))
+    sheared = between(images, -shear, shear, generator)
+    return affine(images, angle, size, sheared, between(images, -shift, shift, generator, 2))
 
 
 def random_erase(images: Images, probability: float, generator: Generator | None = None) -> Images:
@@ -153,12 +153,12 @@ def random_erase(images: Images, probability: float, generator: Generator | None
     Raises:
         ValueError: if ``probability`` is not from 0 to 1.
 
-    Source: Zhong et al. 2020, algorithm 1, with sides in a proportion of ½ to 2.
+    Source: Zhong et al. 2020, algorithm 1, with an aspect ratio of ½ to 2 times the image's.
     """
     check_between("probability", probability, 0, 1)
     area = between(images, 0.02, 0.33, generator)
-    proportion = (between(images, -1, 1, generator) * math.log(2)).exp()
-    inside = random_boxes(images, (area * proportion).sqrt(), (area / proportion).sqrt(), generator)
+    aspect_ratio = (between(images, -1, 1, generator) * math.log(2)).exp()
+    inside = random_boxes(images, (area * aspect_ratio).sqrt(), (area / aspect_ratio).sqrt(), generator)
     inside &= between(images, 0, 1, generator, 1, 1) < probability
     noise = torch.rand(images.shape, device=images.device, generator=generator)
     return torch.where(inside[:, None], noise, widened(images)).to(images.dtype)
@@ -171,13 +171,13 @@ def random_boxes(
     generator: Generator | None,
     over_border: bool = False,
 ) -> Bool[Tensor, "b H W"]:
-    """True in a rectangle at a random place; its sides are the shares ``tall`` and ``wide`` of the image's.
+    """True in a rectangle at a random place; its sides are the fractions ``tall`` and ``wide`` of the image's.
 
-    It lies wholly inside, or has its middle anywhere and is cut at the border.
+    It is wholly inside, or has its middle anywhere and is cut at the border.
     """
     boxes = []
-    for side, share in ((images.shape[2], tall), (images.shape[3], wide)):
-        half = side * share / 2
+    for side, fraction in ((images.shape[2], tall), (images.shape[3], wide)):
+        half = side * fraction / 2
         margin = torch.zeros_like(half) if over_border else half
         middle = margin + (side - 2 * margin) * between(images, 0, 1, generator)
         pixel = torch.arange(side, device=images.device) + 0.5

@@ -1,4 +1,4 @@
-"""Augmentation of whole batches on the device they lie on: colours, RandAugment, and all of them together (chapter 6).
+"""Augmentation of whole batches on their own device: colours, RandAugment, and all of them together (chapter 6).
 
 Images and ``generator`` are as in ``geometry``.
 """
@@ -47,23 +47,23 @@ def solarise(images: Images, threshold: Float[Tensor, "b 1 1 1"]) -> Images:
     return torch.where(images > threshold, 1 - widened(images), images).to(images.dtype)
 
 
-def autocontrast(images: Images, share: Float[Tensor, "b 1 1 1"]) -> Images:
-    """Stretch each channel to 0..1, and blend the image with that by ``share``; an even channel stays as it is."""
+def autocontrast(images: Images, fraction: Float[Tensor, "b 1 1 1"]) -> Images:
+    """Stretch each channel to 0..1, and go there by ``fraction``; a uniform channel stays as it is."""
     own = widened(images)
     low, high = own.amin((2, 3), keepdim=True), own.amax((2, 3), keepdim=True)
     stretched = (own - low) / (high - low).clamp(min=1e-3)
-    return torch.where(high - low > 1e-3, torch.lerp(own, stretched, share.to(own.dtype)), own).to(images.dtype)
+    return torch.where(high - low > 1e-3, torch.lerp(own, stretched, fraction.to(own.dtype)), own).to(images.dtype)
 
 
 def rand_augment(images: Images, magnitude: float, generator: Generator | None = None, *, num_ops: int = 2) -> Images:
     """In the manner of RandAugment: for each image ``num_ops`` operations, drawn anew out of eight, at ``magnitude``.
 
-    The operations: nothing, turn, slant, shift, brightness-contrast-saturation, posterise, solarise, autocontrast. How
-    much each does is drawn up to the magnitude; at magnitude 0 no image changes.
+    The operations: nothing, rotate, shear, shift, brightness-contrast-saturation, posterise, solarise, autocontrast.
+    How much each does is drawn up to the magnitude; at magnitude 0 no image changes.
 
     Args:
-        magnitude: 0..1; 1 turns by 30°, slants by 0.3, shifts by 30 %, changes colours by 90 %, leaves 3 bits, inverts
-            above 0.4, stretches the contrast fully.
+        magnitude: 0..1; 1 rotates by 30°, shears by 0.3, shifts by 30 %, changes colours by 90 %, leaves 3 bits,
+            inverts above 0.4, stretches the contrast fully.
 
     Raises:
         ValueError: if the magnitude is out of its range.
@@ -77,12 +77,12 @@ def rand_augment(images: Images, magnitude: float, generator: Generator | None =
         amount = between(images, -magnitude, magnitude, generator)
         strength = amount.abs()[:, None, None, None]
         shift = between(images, -0.3 * magnitude, 0.3 * magnitude, generator, 2)
-        # One resampling serves turn, slant and shift, the slow ones: each image has a single amount that is not 0.
+        # One resampling does the slow ones, rotate, shear and shift: each image has a single amount that is not 0.
         moved = affine(
             images,
             angle=torch.where(choice == 1, amount * math.radians(30), 0.0),
             size=torch.ones_like(amount),
-            slant=torch.where(choice == 2, amount * 0.3, 0.0),
+            shear=torch.where(choice == 2, amount * 0.3, 0.0),
             shift=torch.where(choice[:, None] == 3, shift, 0.0),
         )
         outcomes = {
@@ -92,8 +92,8 @@ def rand_augment(images: Images, magnitude: float, generator: Generator | None =
             (6,): solarise(images, 1 - 0.6 * strength),
             (7,): autocontrast(images, strength),
         }
-        for numbers, outcome in outcomes.items():
-            chosen = (choice >= numbers[0]) & (choice <= numbers[-1])
+        for choices, outcome in outcomes.items():
+            chosen = (choice >= choices[0]) & (choice <= choices[-1])
             images = torch.where(chosen[:, None, None, None], outcome, images)
     return images.to(dtype)
 
@@ -103,20 +103,20 @@ class Augment:
     """Which augmentations a recipe uses, and how strongly; zero means off. Call it with a batch of images and targets.
 
     Args:
-        crop: padding in pixels, less than the image's shorter side; see :func:`random_crop`.
-        resized_crop: smallest share of the area that is cut out and enlarged; see :func:`random_resized_crop`.
+        crop: padding in pixels, less than the image's shorter side; see ``random_crop``.
+        resized_crop: smallest fraction of the area that is cut out and enlarged; see ``random_resized_crop``.
         flip: whether to mirror.
-        degrees: largest turn either way; this and the next three: see :func:`random_affine`.
-        shift: largest shift either way, as a share of the side.
-        scale: largest change of size, as a share.
-        shear: largest slant either way, in pixels across for each pixel down.
-        rand_magnitude: 0..1; see :func:`rand_augment`.
-        erase: probability; see :func:`random_erase`.
-        mixup: alpha; see :func:`mixup`. Where both this and cutmix are on, each image takes one of them by chance.
-        cutmix: alpha; see :func:`cutmix`.
+        degrees: largest rotation either way; this and the next three: see ``random_affine``.
+        shift: largest shift either way, as a fraction of the side.
+        scale: largest change of size, as a fraction.
+        shear: largest shear either way, in pixels across for each pixel down.
+        rand_magnitude: 0..1; see ``rand_augment``.
+        erase: probability; see ``random_erase``.
+        mixup: alpha; see ``mixup``. Where both this and cutmix are on, each image takes one of them by chance.
+        cutmix: alpha; see ``cutmix``.
 
     Raises:
-        ValueError: when a value is out of its range.
+        ValueError: if a value is out of its range.
     """
 
     crop: int = 0
