@@ -86,7 +86,7 @@ def test_splits_that_are_there_are_used(tmp_path):
 
 
 def test_bad_folders(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere is no folder"):
+    with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
         load_dataset(f"folder:{tmp_path / 'nowhere'}", root=tmp_path)
     write_tree(tmp_path / "few", ("ape", "bee"), 4)
     with pytest.raises(ValueError, match="few has 8 images to train on; val needs a tenth: 10 at least"):
@@ -226,6 +226,6 @@ def test_a_truncated_image_is_named_and_nothing_is_cached(cached):
     root, load, _ = cached
     file = root / "own/bee/001.png"
     file.write_bytes(file.read_bytes()[:40])
-    with pytest.raises(ValueError, match=r"bee/001.png is no whole image: .*\. Replace or delete it"):
+    with pytest.raises(ValueError, match=r"bee/001.png is not a whole image: .*\. Replace or delete it"):
         load()
     assert not (root / "cache").exists()

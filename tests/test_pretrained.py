@@ -17,6 +17,7 @@ import torchvision
 import transformers
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from timm.models import vision_transformer
 from timm.models.vision_transformer import VisionTransformer as TimmViT
 from torch import nn
 from torchvision.models import get_model_weights
@@ -27,6 +28,7 @@ from vit_tutorial.pretrained import (
     convert,
     from_huggingface,
     from_state_dict,
+    from_timm,
     from_torchvision,
     load_pretrained,
     load_weights,
@@ -199,7 +201,101 @@ def test_whole_models_need_no_number_of_heads_and_bring_their_epsilon():
             assert not torch.allclose(other(images), theirs(images).logits, atol=1e-3)  # the wrong answer
 
 
+MEAN = {"global_pool": "avg", "class_token": False, "fc_norm": False}
+TANH = partial(nn.GELU, approximate="tanh")
+FROM_TIMM = [  # timm's options, and what of our config follows from them
+    ({}, {}),
+    ({"qkv_bias": False}, {"qkv_bias": False}),
+    ({"act_layer": TANH}, {"act": "gelu_tanh"}),
+    ({"act_layer": "gelu_tanh"}, {"act": "gelu_tanh"}),
+    ({"act_layer": "gelu", "norm_layer": partial(nn.LayerNorm, eps=0.1)}, {}),
+    (MEAN, {"pool": "mean"}),
+    (MEAN | {"pos_embed": "none", "act_layer": TANH}, {"pool": "mean", "pos_embed": "none", "act": "gelu_tanh"}),
+    ({"pos_embed": "none", "final_norm": False}, {"pos_embed": "none", "final_norm": False}),
+    (MEAN | {"no_embed_class": True}, {"pool": "mean"}),
+    ({"num_classes": 0}, {"num_classes": 0}),
+    ({"dynamic_img_size": True, "in_chans": 1}, {"in_chans": 1}),
+    (dict.fromkeys(("drop_rate", "attn_drop_rate", "proj_drop_rate", "drop_path_rate", "patch_drop_rate"), 0.2), {}),
+]
+
+
+@pytest.mark.parametrize(("options", "expected"), FROM_TIMM, ids=lambda options: " ".join(options) or "plain")
+@pytest.mark.parametrize("sizes", [{}, {"img_size": (18, 42), "patch_size": (3, 6)}], ids=["square", "oblong"])
+def test_timm_s_models_tell_what_their_weights_do_not(options, expected, sizes):
+    s, options = TINY | sizes, dict(options)
+    theirs = timm_model(s | {"num_classes": options.pop("num_classes", 7)}, **options)
+    before = torch.random.get_rng_state()
+    ours = from_timm(theirs)
+    assert torch.equal(torch.random.get_rng_state(), before) and not ours.training
+    pairs = {name: (s[name],) * 2 if isinstance(s[name], int) else s[name] for name in ("img_size", "patch_size")}
+    assert ours.config == ViTConfig(
+        **pairs, **({"num_classes": 7, "embed_dim": 24, "depth": 2, "num_heads": 3} | expected),
+        mlp_ratio=ours.config.mlp_ratio,
+    )  # fmt: skip
+    assert_same_logits(ours, theirs)
+
+
+def test_a_state_dict_does_not_tell_the_activation_nor_the_epsilon():
+    """The wrong answer: the same names and shapes, other logits."""
+    relu, tanh = (timm_model(act_layer=layer) for layer in (nn.ReLU, TANH))
+    wide = timm_model(norm_layer=partial(nn.LayerNorm, eps=0.1))
+    images = torch.randn(2, 3, 30, 30)
+    for theirs in (relu, tanh, wide):
+        with torch.no_grad():
+            wrong = from_state_dict(theirs.state_dict(), num_heads=3)(images) - theirs(images)
+        assert wrong.abs().max() > 1e-5
+    with pytest.raises(ValueError, match=r"blocks.0.mlp.act must compute one of gelu, gelu_tanh, got ReLU\(\)"):
+        from_timm(relu)
+
+
+NOT_FROM_TIMM = {
+    r"blocks.0.mlp.act must compute one of gelu, gelu_tanh, got QuickGELU": {"act_layer": "quick_gelu"},
+    r"blocks.0.mlp.act must compute one of gelu, gelu_tanh, got PReLU": {"act_layer": nn.PReLU},
+    r"blocks.0.norm1 does, a timm.RmsNorm: it has torch.LayerNorm or timm.LayerNorm": {"norm_layer": "rmsnorm"},
+    r"blocks.0.ls1 does, a timm.LayerScale: it has nothing there": {"init_values": 0.1},
+    r"blocks.0.attn.q_norm does, a timm.LayerNorm: it has nothing there": {"qk_norm": True},
+    r"blocks.0.attn.norm does, a timm.LayerNorm: it has nothing": {"scale_attn_norm": True},
+    r"blocks.0.mlp.norm does, a timm.LayerNorm: it has nothing": {"scale_mlp_norm": True},
+    r"patch_embed.norm does, a timm.LayerNorm: it has nothing": {"embed_norm_layer": "layernorm"},
+    r"our ViT has a bias in patch_embed.proj, this model has none": {"pre_norm": True},
+    r"fc_norm does, a timm.LayerNorm: it has nothing there": {"global_pool": "avg"},
+    r"attn_pool does, a timm.AttentionPoolLatent: it has nothing": {"global_pool": "map"},
+    r"blocks.0 does, a timm.ParallelScalingBlock: it has": {"block_fn": vision_transformer.ParallelScalingBlock},
+    r"blocks.0 does, a timm.ResPostBlock: it has": {"block_fn": vision_transformer.ResPostBlock},
+    r"blocks.0.attn does, a timm.DiffAttention: it has timm.Attention": {"attn_layer": "diff"},
+    r"blocks.0.mlp does, a timm.SwiGLU: it has timm.Mlp there": {"mlp_layer": timm.layers.SwiGLU},
+    r"global_pool 'avg' and a class token": {"global_pool": "avg", "fc_norm": False},
+    r"global_pool 'max' and no class token": MEAN | {"global_pool": "max"},
+    r"global_pool '' and a class token": {"global_pool": ""},
+    r"no register tokens, this model has 4 in reg_token": {"reg_tokens": 4},
+    r"a position for the class token, .* no_embed_class is True": {"no_embed_class": True},
+    r"our ViT has a bias in blocks.0.attn.proj, this model": {"proj_bias": False},
+    r"our ViT has a bias in blocks.0.norm1, this model": {"norm_layer": partial(nn.LayerNorm, bias=False)},
+}
+
+
+@pytest.mark.parametrize("message", NOT_FROM_TIMM)
+def test_what_ours_cannot_compute_is_named(message):
+    with pytest.raises(ValueError, match=message):
+        from_timm(timm_model(**NOT_FROM_TIMM[message]))
+
+
+def test_blocks_of_timm_that_differ_among_themselves_are_named():
+    for change, message in (
+        (lambda block: setattr(block.attn, "num_heads", 4), r"the num_heads must be the same .* got \[3, 4\]"),
+        (lambda block: setattr(block.norm1, "eps", 0.1), r"the epsilon of the norms must be the same .* 0.1\]"),
+        (lambda block: setattr(block.mlp, "act", TANH()), r"the activation must be .* \['gelu', 'gelu_tanh'\]"),
+    ):
+        theirs = timm_model()
+        change(theirs.blocks[1])
+        with pytest.raises(ValueError, match=message):
+            from_timm(theirs)
+
+
 def test_other_models_are_refused(no_shape_checks):
+    for other in (nn.Linear(2, 2), ViT(CONFIG), torchvision_model(), timm.create_model("test_efficientnet")):
+        with pytest.raises(ValueError, match=f"from_timm takes timm's VisionTransformer, got {type(other).__name__}"):
+            from_timm(other)
     with pytest.raises(ValueError, match="takes torchvision's VisionTransformer, got Linear"):
         from_torchvision(nn.Linear(2, 2))
     with pytest.raises(ValueError, match="takes a ViTForImageClassification, got VisionTransformer"):

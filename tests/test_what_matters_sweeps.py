@@ -331,6 +331,15 @@ def test_a_variant_that_is_not_there(tmp_path):
         run_sweep("small", SMALL, tmp_path, only=["nope"], progress=False)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_an_interval_of_results_that_are_no_numbers_is_refused(value):
+    """It would be (nan, nan, nan), which neither contains 0 nor leaves it out."""
+    good, bad = torch.tensor([0.5, 0.75]), torch.tensor([0.5, value, 0.25])
+    for name, pair in (("base", (bad, good)), ("changed", (good, bad))):
+        with pytest.raises(ValueError, match=rf"results must be finite.*{name} has \[0.5, {value}, 0.25\]"):
+            sweeps.effect_interval(*pair)
+
+
 def test_own_rows_stand_beside_recorded_ones(tmp_path, monkeypatch):
     monkeypatch.setattr(sweeps, "SWEEPS", {"small": SMALL})
     monkeypatch.setattr(sweeps, "FOLDER", tmp_path / "package")

@@ -162,17 +162,25 @@ def from_state_dict(
 
     Args and most errors are those of :func:`read_config`.
 
-    A state dict does not hold everything. It is taken for granted that the activation is the exact GELU, that the
-    class token is read where there is one, and that a LayerNorm's epsilon is 1e-6, as in timm, in torchvision and in
-    the paper's own code. Hugging Face's config says 1e-12. On random weights of ViT-B/16, whose tokens are small, that
-    moves logits of up to 2.3 by 4e-4; with ``eps`` of all norms set to it they are the same again.
+    A state dict cannot tell the number of heads, the activation, the epsilon of the norms, or what the head reads. Here
+    the activation is taken to be the exact GELU, the head to read the class token if there is one, and epsilon to be
+    1e-6, as in timm, in torchvision and in the paper's own code; a model that differs would give other logits without a
+    word. If you have the model itself, ``from_timm``, ``from_torchvision`` and ``from_huggingface`` look at it.
+
+    Hugging Face's epsilon is 1e-12. On random weights of ViT-B/16, whose tokens are small, that moves logits of up to
+    2.3 by 4e-4; with ``eps`` of all norms set to it they are the same again.
 
     Raises:
         ValueError: when names are unknown, missing or spare, or sizes disagree.
     """
     state = convert(state_dict)
+    return build(read_config(state, num_heads=num_heads, img_size=img_size), state)
+
+
+def build(config: ViTConfig, state: dict[str, Tensor]) -> ViT:
+    """A model of these sizes with these weights, in evaluation mode; errors are those of :func:`load_weights`."""
     with torch.device("meta"):  # no memory, and no random numbers drawn for weights that are overwritten at once
-        model = ViT(read_config(state, num_heads=num_heads, img_size=img_size))
+        model = ViT(config)
     load_weights(model.to_empty(device="cpu"), state)
     return model.eval()
 

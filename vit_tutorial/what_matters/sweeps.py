@@ -147,7 +147,8 @@ def effect_interval(base: Float[Tensor, " n"], changed: Float[Tensor, " m"]) -> 
         changed: those of the runs with one thing changed, at least two.
 
     Raises:
-        ValueError: when a side has fewer than two runs, or all runs of both sides are alike, so that nothing scatters.
+        ValueError: if a side has fewer than two runs or a result that is NaN or infinite, or all runs of both sides are
+            alike, so that nothing varies.
 
     Source: Welch 1947, "The generalization of 'Student's' problem when several different population variances are
     involved"; chapter 10.
@@ -156,6 +157,9 @@ def effect_interval(base: Float[Tensor, " n"], changed: Float[Tensor, " m"]) -> 
 
     if min(len(base), len(changed)) < 2:
         raise ValueError(f"each side needs at least 2 runs, got {len(base)} and {len(changed)}")
+    for name, results in (("base", base), ("changed", changed)):
+        if not results.isfinite().all():
+            raise ValueError(f"results must be finite; a run that broke has none. {name} has {results.tolist()}")
     difference = (changed.mean() - base.mean()).item()
     a, b = base.var().item() / len(base), changed.var().item() / len(changed)
     if a + b == 0:
