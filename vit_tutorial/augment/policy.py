@@ -96,17 +96,17 @@ class Augment:
     """Which augmentations a recipe uses, and how strongly; zero means off. Call it with a batch of images and targets.
 
     Args:
-        crop: padding in pixels; see :func:`random_crop`.
-        resized_crop: smallest share of the area that is cut out and enlarged; see :func:`random_resized_crop`.
+        crop: padding in pixels; see ``random_crop``.
+        resized_crop: smallest share of the area that is cut out and enlarged; see ``random_resized_crop``.
         flip: whether to mirror.
-        degrees: largest turn either way; this and the next three: see :func:`random_affine`.
+        degrees: largest turn either way; this and the next three: see ``random_affine``.
         shift: largest shift either way, as a share of the side.
         scale: largest change of size, as a share.
         shear: largest slant either way, in pixels across for each pixel down.
-        rand_magnitude: 0..1; see :func:`rand_augment`.
-        erase: probability; see :func:`random_erase`.
-        mixup: alpha; see :func:`mixup`. Where both this and cutmix are on, each image takes one of them by chance.
-        cutmix: alpha; see :func:`cutmix`.
+        rand_magnitude: 0..1; see ``rand_augment``.
+        erase: probability; see ``random_erase``.
+        mixup: alpha; see ``mixup``. Where both this and cutmix are on, each image takes one of them by chance.
+        cutmix: alpha; see ``cutmix``.
 
     Raises:
         ValueError: when a value is out of its range.
