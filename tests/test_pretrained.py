@@ -1,10 +1,7 @@
 """Weights of other libraries give the same logits here, come once and whole, and misfits are named."""
 
 import hashlib
-import http.server
 import pickle
-import threading
-import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +12,7 @@ import timm
 import torch
 import torchvision
 import transformers
+from local_host import local_host
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from timm.models.vision_transformer import VisionTransformer as TimmViT
@@ -22,6 +20,7 @@ from torch import nn
 from torchvision.models import get_model_weights
 
 from vit_tutorial import PRESETS, ViT, ViTConfig, plain_attention, pretrained, resample_pos_embed, sincos_2d
+from vit_tutorial.data import downloads
 from vit_tutorial.pretrained import (
     adapt,
     convert,
@@ -466,76 +465,50 @@ def test_what_is_no_state_dict(tmp_path):
 # Downloads ------------------------------------------------------------------------------------------------------
 
 
-class Host(http.server.ThreadingHTTPServer):
-    """Serves one file, counts the requests, and can break off in the middle or say nothing for a while."""
-
-    def __init__(self, content: bytes, model: nn.Module):
-        self.model = model
-        self.content, self.requests, self.sent, self.silent_for = content, 0, len(content), 0.0
-        super().__init__(("127.0.0.1", 0), Handler)
-
-    def handle_error(self, request, client_address):
-        pass  # the client has hung up
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.server.requests += 1
-        time.sleep(self.server.silent_for)
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(self.server.content)))
-        self.end_headers()
-        self.wfile.write(self.server.content[: self.server.sent])
-
-    def log_message(self, *args):
-        pass
-
-
 @pytest.fixture
 def host(tmp_path, monkeypatch):
     """torchvision's ``vit_b_16`` is a small one, on this machine."""
     model = torchvision_model()
     torch.save(model.state_dict(), tmp_path / "made.pth")
     content = (tmp_path / "made.pth").read_bytes()
-    server = Host(content, model)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    name = f"fake-{hashlib.sha256(content).hexdigest()[:8]}.pth"
     weights = get_model_weights("vit_b_16").DEFAULT
-    url = f"http://127.0.0.1:{server.server_port}/fake-{hashlib.sha256(content).hexdigest()[:8]}.pth"
-    monkeypatch.setattr(weights, "_value_", replace(weights.value, url=url))
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "cache"))
-    yield server
-    server.shutdown()
-    server.server_close()
+    with local_host({name: content}) as server:
+        server.model, server.name = model, name
+        monkeypatch.setattr(weights, "_value_", replace(weights.value, url=server.url(name)))
+        monkeypatch.setenv("TORCH_HOME", str(tmp_path / "cache"))
+        yield server
 
 
 def cached(tmp_path) -> list[Path]:
-    return list((tmp_path / "cache/hub/checkpoints").iterdir())
+    return [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and path.suffix != ".lock"]
 
 
 def test_the_first_use_downloads_and_the_second_does_not(host, tmp_path, capsys):
     first = load_pretrained("vit_b_16", num_heads=3)
     assert "100%" in capsys.readouterr().err  # it showed its progress
-    assert len(cached(tmp_path)) == host.requests == 1
+    assert cached(tmp_path) == [tmp_path / "cache/hub/checkpoints" / host.name]
     second = load_pretrained("vit_b_16", num_heads=3, img_size=(36, 24), num_classes=2, progress=False)
-    assert host.requests == 1
+    assert len(host.requests) == 1
+    assert capsys.readouterr().err == ""
     assert_same_logits(first, host.model)
     assert second.config.grid_size == (6, 4) and second.config.num_classes == 2
     assert torch.equal(second.blocks[1].mlp.fc2.weight, first.blocks[1].mlp.fc2.weight)
 
 
 def test_a_download_that_breaks_off_leaves_nothing_and_the_next_one_works(host, tmp_path):
-    host.sent = len(host.content) // 2
-    with pytest.raises(ValueError, match=r"what http://127.* sent is damaged: invalid hash value .*Nothing was kept"):
+    host.broken = True
+    with pytest.raises(FileNotFoundError, match=r"vit_b_16 is not at hand: .* http://127.*: IncompleteRead"):
         load_pretrained("vit_b_16", num_heads=3, progress=False)
     assert cached(tmp_path) == []
-    host.sent = len(host.content)
+    host.broken = False
     load_pretrained("vit_b_16", num_heads=3, progress=False)
     assert len(cached(tmp_path)) == 1
 
 
 def test_another_file_than_the_one_that_was_promised(host, tmp_path):
-    host.content = host.content[:-1] + b"x"
-    with pytest.raises(ValueError, match="invalid hash value"):
+    host.files[host.name] = host.files[host.name][:-1] + b"x"
+    with pytest.raises(FileNotFoundError, match=rf"another one: its sha256 is \w+, not {host.name[5:13]}\."):
         load_pretrained("vit_b_16", num_heads=3, progress=False)
     assert cached(tmp_path) == []
 
@@ -545,26 +518,25 @@ def test_a_damaged_file_in_the_cache_is_named(host, tmp_path):
     (file,) = cached(tmp_path)
     for content in (file.read_bytes()[:1000], b"hello"):
         file.write_bytes(content)
-        with pytest.raises(ValueError, match=rf"{file} is damaged: .*Delete it, and it is fetched again"):
+        with pytest.raises(ValueError, match=rf"{file} is damaged, .*Delete it, and it is fetched again"):
             load_pretrained("vit_b_16", num_heads=3, progress=False)
 
 
 def test_a_silent_host_is_given_up(host, tmp_path, monkeypatch):
     host.silent_for = 2.0
-    monkeypatch.setattr(pretrained.load, "TIMEOUT", 0.1)
+    monkeypatch.setattr(downloads, "TIMEOUT", 0.1)
     with pytest.raises(FileNotFoundError, match=r"failed: .*timed out"):
-        load_pretrained("vit_b_16", num_heads=3)
+        load_pretrained("vit_b_16", num_heads=3, progress=False)
     assert cached(tmp_path) == []
 
 
 def test_without_a_network(host, tmp_path):
-    host.shutdown()
-    host.server_close()
+    host.stop()
     with pytest.raises(
         FileNotFoundError,
-        match=r"vit_b_16 is not at hand: .*fake-\w+.pth is missing, and http.* failed: .*refused.*TORCH_HOME",
+        match=r"vit_b_16 is not at hand: .*hub/checkpoints lacks fake-\w+.pth, .* failed: http.*refused.*TORCH_HOME",
     ):
-        load_pretrained("vit_b_16")
+        load_pretrained("vit_b_16", progress=False)
     assert cached(tmp_path) == []
 
 

@@ -181,7 +181,7 @@ class Data:
         names: mnist, cifar10, digits, shapes or folder:PATH.
     """
 
-    names: Annotated[Positional[tuple[str, ...]], arg(metavar="[NAME ...]", help_behavior_hint="(default: all four)")] = ()
+    names: Annotated[Positional[tuple[str, ...]], arg(metavar="[NAME ...]", help_behavior_hint="(default: all)")] = ()
 
     def run(self) -> None:
         print(f"data root: {data_root()}")
