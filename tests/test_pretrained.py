@@ -2,6 +2,7 @@
 
 import hashlib
 import pickle
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -296,6 +297,50 @@ def test_a_misfit_is_named(message):
     make, change, options = MISFITS[message]
     with pytest.raises(ValueError, match=message):
         from_state_dict(change(make().state_dict()), **options)
+
+
+@pytest.mark.parametrize("number", ["99999999999", "9" * 5000, "2", "01"], ids=["huge", "endless", "a gap", "twice"])
+def test_a_small_file_cannot_claim_many_blocks(tmp_path, number):
+    """Names are claims: ``blocks.99999999999`` is one more block, and not that many."""
+    state = ViT(replace(CONFIG, depth=1)).state_dict()
+    state[f"blocks.{number}.norm1.weight"] = torch.ones(12)
+    path = tmp_path / "weights.safetensors"
+    save_file(state, path)
+    assert path.stat().st_size < 20_000
+    message = f"blocks.{number}.norm1.weight does not fit: there are 2 blocks, which must be numbered 0 to 1"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        load_pretrained(path, num_heads=2, img_size=(24, 40))
+    with pytest.raises(
+        ValueError, match=re.escape(f"1 spare (blocks.{number}.norm1.weight). They differ in the blocks")
+    ):
+        load_weights(ViT(replace(CONFIG, depth=1)), state)
+
+
+CLAIMS = {  # what is changed in the file of a model of (24, 40) pixels, and the image size that is asked for
+    r"pos_embed must be the \(1, n, d\) .*, got \(1, 1000000000001, 0\)": ("pos_embed", (1, 10**12 + 1, 0), (24, 40)),
+    r"pos_embed must be the \(1, n, d\) .*, got \(12,\)": ("pos_embed", (12,), (24, 40)),
+    r"pos_embed has shape \(1, 10001, 1\), this model needs \(1, 10001, 12\)": ("pos_embed", (1, 10001, 1), None),
+    r"mlp.fc1.weight must be the \(hidden, d\) .*, got \(1000000000000000, 0\)": (
+        "blocks.0.mlp.fc1.weight", (10**15, 0), (24, 40)
+    ),
+    r"head.weight must be the \(classes, d\) .*, got \(10000000000000000, 0\)": ("head.weight", (10**16, 0), (24, 40)),
+    r"head.weight must be the \(classes, d\) .*, got \(\)": ("head.weight", (), (24, 40)),
+    r"proj.weight must be the \(d, c, ph, pw\) of a Conv2d, got \(1000000, 0, 4, 8\)": (
+        "patch_embed.proj.weight", (10**6, 0, 4, 8), (24, 40)
+    ),
+    r"cls_token has shape \(1, 1, 12\), this model needs \(1, 1, 5000\)": (
+        "patch_embed.proj.weight", (5000, 1, 1, 1), (5, 6)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", CLAIMS)
+def test_sizes_are_checked_before_there_is_memory_for_them(message, tmp_path, monkeypatch):
+    name, shape, img_size = CLAIMS[message]
+    torch.save(ViT(CONFIG).state_dict() | {name: torch.zeros(shape)}, tmp_path / "weights.pth")
+    monkeypatch.setattr(nn.Module, "to_empty", lambda *_, **__: pytest.fail("memory was taken"))
+    with pytest.raises(ValueError, match=message):
+        load_pretrained(tmp_path / "weights.pth", num_heads=2, img_size=img_size)
 
 
 def test_weights_that_do_not_fit_a_model_are_named_and_leave_it_as_it_was():

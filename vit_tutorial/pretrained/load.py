@@ -19,7 +19,7 @@ from vit_tutorial.data.downloads import download, ensure
 from vit_tutorial.model import ViT
 from vit_tutorial.positions import resample_pos_embed
 from vit_tutorial.pretrained.models import with_eps
-from vit_tutorial.pretrained.state_dicts import convert, from_state_dict
+from vit_tutorial.pretrained.state_dicts import convert, from_state_dict, read_shape
 from vit_tutorial.validate import check_option, to_pair
 
 NAMES = ("vit_b_16", "vit_b_32", "vit_l_16", "vit_l_32")  # those that torchvision trained on ImageNet-1k alone
@@ -107,7 +107,7 @@ def load_pretrained(
         model = from_state_dict(_fetch(str(source), progress), num_heads=num_heads)
     else:
         state = convert(_read(Path(source)))
-        patches = state["pos_embed"].shape[1] - ("cls_token" in state) if "pos_embed" in state else 0
+        patches = read_shape(state, "pos_embed")[1] - ("cls_token" in state) if "pos_embed" in state else 0
         square = isqrt(patches) ** 2 == patches
         own_size = img_size if not square or _num_patches(state, img_size) == patches else None
         model = from_state_dict(state, num_heads=num_heads, img_size=own_size)
