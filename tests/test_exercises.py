@@ -1,148 +1,111 @@
-"""The engine behind the exercises: right, wrong, broken and not attempted."""
+"""Every exercise: right answers pass, and each mistake is told by its own hint."""
 
-import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from vit_tutorial import patchify
-from vit_tutorial.exercises import CheckFailed, exercise
-from vit_tutorial.exercises.engine import call, compare, expect_shape, yes_or_no
+from vit_tutorial.exercises import CHAPTERS, CheckFailed, exercise, find
 
-
-def test_right_answer_is_handed_back(capsys):
-    def mine(images, patch_size):
-        return patchify(images, patch_size)
-
-    assert exercise("patchify", mine) is mine
-    assert "patchify: correct" in capsys.readouterr().out
+NAMES = [name for names in CHAPTERS.values() for name in names]
 
 
-def test_not_attempted_gives_the_reference(capsys):
-    def mine(images, patch_size):
-        raise NotImplementedError
-
-    assert exercise("patchify", mine) is patchify
-    assert "not attempted" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("name", "mine"),
-    [
-        ("softmax_rows", lambda scores: torch.softmax(scores.long(), -1)),
-        ("patchify", lambda images, patch_size: torch.nn.Module()(images)),
-    ],
-)
-def test_what_pytorch_does_not_implement_is_a_wrong_answer(name, mine):
-    with pytest.raises(CheckFailed, match="raised NotImplementedError: ") as failure:
-        exercise(name, mine)
-    assert isinstance(failure.value.__cause__, NotImplementedError)
+def refused(name, fn) -> str:
+    """The hint that a wrong answer gets."""
+    with pytest.raises(CheckFailed) as failure:
+        exercise(name, fn)
+    return str(failure.value)
 
 
-def test_what_pytorch_does_not_implement_is_a_wrong_answer_in_a_check_of_its_own():
-    """This check wants a ValueError, and no other."""
-
-    def mine(img_size, patch_size):
-        if img_size[0] % patch_size[0] or img_size[1] % patch_size[1]:
-            raise NotImplementedError("not for these sizes")
-        return img_size[0] // patch_size[0] * (img_size[1] // patch_size[1])
-
-    with pytest.raises(CheckFailed, match=r"A ValueError is wanted, NotImplementedError was raised"):
-        exercise("num_patches", mine)
+@pytest.mark.parametrize("name", NAMES)
+def test_right_answers_pass(name, capsys):
+    task = find(name)
+    for answer in (task.reference, *task.right):
+        assert exercise(name, answer) is answer
+    assert f"{name}: correct" in capsys.readouterr().out
 
 
-def test_a_check_leaves_the_generators_of_gpus_alone(monkeypatch):
-    """They are not put back, so whatever is drawn there after two exercises would be the same."""
-    seeded = []
-    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
-    before = torch.random.get_rng_state()
-    exercise("patchify", patchify)
-    assert not seeded and torch.equal(torch.random.get_rng_state(), before)
+@pytest.mark.parametrize("name", NAMES)
+def test_each_mistake_gets_its_own_hint(name):
+    task = find(name)
+    wrong = list(task.mistakes.items()) + [(case.hint, case.caught) for case in task.cases if case.caught]
+    assert len(wrong) >= 3, f"{name}: {len(wrong)} wrong answers tried, at least 3 wanted"
+    for hint, mistake in wrong:
+        said = refused(name, mistake)
+        assert hint in said, f"{name}: wanted {hint!r}, got {said!r}"
 
 
-def test_wrong_answer_stops_the_notebook_with_an_assertion_error():
-    with pytest.raises(AssertionError, match="scrambled"):
-        exercise("patchify", lambda images, patch: images.reshape(len(images), -1, 3 * patch[0] * patch[1]))
+ODD = {
+    "None": lambda: None,
+    "set": lambda: {1, 2},
+    "generator": lambda: (x for x in (1, 2)),
+    "string": lambda: "seven",
+    "None in a tuple": lambda: (None, None, None),
+    "None in a list": lambda: [None, torch.ones(2)],
+    "dict": lambda: {"a": None},
+    "object": object,
+    "function": lambda: print,
+    "meta tensor": lambda: torch.ones(2, 3, device="meta"),
+    "empty tensor": lambda: torch.ones(0),
+    "sparse tensor": lambda: torch.eye(3).to_sparse(),
+    "complex tensor": lambda: torch.ones(2, dtype=torch.complex64),
+    "quantized tensor": lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
+    "NaN": lambda: float("nan"),
+    "complex": lambda: 1j,
+    "huge int": lambda: 10**400,
+    "list that holds itself": lambda: _endless(),
+}
 
 
-def test_an_exception_in_the_answer_says_what_was_passed_in():
-    def mine(images, patch_size):
-        return images @ patch_size
-
-    with pytest.raises(CheckFailed, match=r"mine\(Tensor\(2, 3, 10, 28\), \(5, 7\)\) raised TypeError") as failure:
-        exercise("patchify", mine)
-    assert isinstance(failure.value.__cause__, TypeError)
+def _endless() -> list:
+    inside: list = []
+    inside.append(inside)
+    return inside
 
 
-def test_lists_and_functions_are_described_in_short():
-    def mine(queries, kernel):
-        raise TypeError("no")
-
-    with pytest.raises(CheckFailed, match=r"mine\(\[Tensor\(2, 3\), Tensor\(2, 3\)\], patchify\) raised"):
-        call(mine, [torch.ones(2, 3), torch.ones(2, 3)], patchify)
-
-
-def test_a_module_is_described_by_its_class():
-    def mine(model, heads):
-        raise TypeError("no")
-
-    model = torch.nn.Sequential(torch.nn.Linear(2, 3))
-    with pytest.raises(CheckFailed, match=r"mine\(Sequential, heads=\[Linear\]\) raised TypeError: no$"):
-        call(mine, model, heads=[model[0]])
+@pytest.mark.parametrize("name", NAMES)
+def test_odd_results_are_told_in_words(name):
+    """Never another exception than CheckFailed, and never "correct"."""
+    for odd, make in ODD.items():
+        assert refused(name, lambda *args, **kwargs: make()), odd  # noqa: B023
 
 
-@pytest.mark.parametrize("answer", [True, np.bool_(True), torch.tensor(True), torch.tensor([[2.0]])])
-def test_yes_in_any_guise(answer):
-    assert yes_or_no(answer) is True
+@pytest.mark.parametrize("name", NAMES)
+def test_odd_twins_of_a_right_result_are_told_in_words(name):
+    """A result of which everything is right but its kind: never another exception than CheckFailed."""
+    task = find(name)
+    twins = {
+        "meta": lambda out: torch.empty_like(out, device="meta") if isinstance(out, Tensor) else out,
+        "generator": lambda out: (x for x in (out,)),
+        "tuple": lambda out: (out, None),
+    }
+    for twin, change in twins.items():
+
+        def fn(*args, change=change, **kwargs):
+            return change(task.reference(*args, **kwargs))
+
+        try:
+            exercise(name, fn)
+        except CheckFailed as failure:
+            assert str(failure), twin
+        else:
+            assert twin == "meta", f"{name}: {twin} was accepted"  # what is no tensor has no meta twin
 
 
-@pytest.mark.parametrize("answer", [None, "yes", [True], torch.ones(2), np.ones(0)])
-def test_neither_yes_nor_no(answer):
-    with pytest.raises(CheckFailed, match=r"expected True or False, got \w+.* One answer for all\?"):
-        yes_or_no(answer, "One answer for all?")
+@pytest.mark.parametrize("name", NAMES)
+def test_an_answer_may_raise_exit_print_or_change_modes(name, capsys):
+    task = find(name)
 
+    def leaves(*args):
+        raise SystemExit(3)
 
-def test_compare_names_the_mistake_that_gives_the_result():
-    truth, mistakes = torch.ones(2), {"you doubled": 2 * torch.ones(2), "one number": torch.tensor(1.0)}
-    compare(torch.ones(2, dtype=torch.float64), truth, mistakes, "wrong")
-    for result, hint in [(2 * truth, "you doubled"), (truth.sum() / 2, "one number"), (3 * truth, "wrong")]:
-        with pytest.raises(CheckFailed, match=f"^{hint}$"):
-            compare(result, truth, mistakes, "wrong")
+    def talks(*args):
+        print("hello")
+        before = torch.get_default_dtype()
+        result = task.reference(*args)
+        torch.set_default_dtype(torch.float64 if before == torch.float32 else torch.float32)
+        return result
 
-
-def test_a_wrong_shape_may_have_its_own_hint():
-    for shape, hint in [((3, 2), "transposed"), ((2,), "one row each")]:
-        with pytest.raises(CheckFailed, match=rf"expected shape \(2, 3\), got .*\. {hint}$"):
-            expect_shape(torch.ones(shape), (2, 3), "one row each", {(3, 2): "transposed"})
-
-
-def test_unknown_exercise_lists_what_there_is():
-    with pytest.raises(ValueError, match=r"no exercise 'patchfy'; there are .*patchify"):
-        exercise("patchfy", patchify)
-
-
-@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: [x], lambda x: {"weight": x}, lambda x: {"both": [x, x]}])
-def test_an_answer_that_changes_its_input_is_told_so(wrap):
-    def fn(given):
-        while not isinstance(given, torch.Tensor):
-            given = next(iter(given.values() if isinstance(given, dict) else given))
-        given[:, 1] = 0
-        return given
-
-    with pytest.raises(CheckFailed, match=r"the input of shape \(2, 3\) was changed in place"):
-        call(fn, wrap(torch.ones(2, 3)))
-    assert call(lambda given: 3, wrap(torch.ones(2, 3))) == 3
-
-
-def test_an_answer_that_changes_a_module_is_told_so():
-    def in_place(layer):
-        layer.bias.data += 1
-        return 3
-
-    def replaced(layer):
-        layer.bias = torch.nn.Parameter(layer.bias + 1)
-        return 3
-
-    for fn in (in_place, replaced):
-        with pytest.raises(CheckFailed, match=r"bias of the Linear was changed in place.* or work on a copy"):
-            call(fn, torch.nn.Linear(2, 3))
-    assert call(lambda layer: 3, torch.nn.Linear(2, 3)) == 3
+    assert "raised SystemExit: 3" in refused(name, leaves)
+    assert exercise(name, talks) is talks
+    assert torch.get_default_dtype() == torch.float32
+    assert "The first line: hello" in capsys.readouterr().out

@@ -1,151 +1,273 @@
-"""Checks of chapter 1, an image becomes a sequence."""
+"""Exercises of chapter 1: an image becomes a sequence."""
+
+from itertools import permutations
+from math import ceil
 
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from vit_tutorial.exercises.engine import CheckFailed, call, checks, close, compare, expect, expect_shape
+from vit_tutorial.exercises.engine import Case, Exercise
 from vit_tutorial.patches import patchify, unpatchify
 from vit_tutorial.validate import check_tiles
 
-# No two sizes are alike, so that no two axes can be swapped unnoticed.
-BATCH, CHANNELS, GRID, PATCH = 2, 3, (2, 4), (5, 7)
-HEIGHT, WIDTH = GRID[0] * PATCH[0], GRID[1] * PATCH[1]
-
-
-def _images() -> Tensor:
-    return torch.rand(BATCH, CHANNELS, HEIGHT, WIDTH)
-
-
-def _cut(images: Tensor) -> Tensor:
-    """Patches by slicing, ``(b, gh, gw, c, ph, pw)``: the slow truth that no axis order can get wrong."""
-    (gh, gw), (ph, pw) = GRID, PATCH
-    rows = [
-        torch.stack([images[:, :, i * ph : (i + 1) * ph, j * pw : (j + 1) * pw] for j in range(gw)], 1)
-        for i in range(gh)
-    ]
-    return torch.stack(rows, dim=1)
+EXERCISES: dict[str, Exercise] = {}
 
 
 def num_patches(img_size: tuple[int, int], patch_size: tuple[int, int]) -> int:
-    """How many patches tile an image, from two (height, width) pairs; a ValueError where they do not."""
+    """How many patches tile an image, from two (height, width) pairs; a ValueError if they do not."""
     (height, width), (ph, pw) = check_tiles(img_size, patch_size)
     return (height // ph) * (width // pw)
 
 
-@checks(num_patches)
-def check_num_patches(fn):
-    count = call(fn, (32, 32), (8, 8))
-    expect(not isinstance(count, tuple), f"expected one number, got {count}: multiply patches per column by per row")
-    expect(count != 17, "got 17 for a 32×32 image in 8×8 patches: the class token is no patch; it joins in chapter 2")
-    expect(count != 8, "got 4 + 4 = 8 for a 32×32 image in 8×8 patches: rows times columns, not rows plus columns")
-    expect(count == 16, f"a 32×32 image has 4·4 = 16 patches of 8×8, got {count}")
-    count = call(fn, (32, 64), (8, 8))
-    expect(count not in (16, 64), f"a 32×64 image has 4·8 = 32 patches of 8×8, got {count}: one side was squared")
-    expect(count == 32, f"a 32×64 image has 4·8 = 32 patches of 8×8, got {count}")
-    count = call(fn, (8, 18), (4, 6))
-    expect(count == 6, f"an 8×18 image has 2·3 = 6 patches of 4×6, got {count}: height goes with height")
-    _check_refusal(fn, (30, 32))
-    _check_refusal(fn, (32, 30))
-    expect(not isinstance(count, float), f"got {count}: a number of patches is an int. / gives a float, // does not")
+def _slots(img_size, patch_size):
+    """Every place at which a patch can begin."""
+    for side, patch in zip(img_size, patch_size, strict=True):
+        if list(range(0, side, patch))[-1] + patch != side:
+            raise ValueError(f"{side} {patch}")
+    return sum(1 for _ in range(0, img_size[0], patch_size[0]) for _ in range(0, img_size[1], patch_size[1]))
 
 
-def _check_refusal(fn, img_size):
-    """No tiling by patches of 4×4, though the areas divide: 960 / 16 = 60."""
-    height, width = img_size
-    sizes = f"4×4 patches do not tile a {height}×{width} image"
-    try:
-        count = call(fn, img_size, (4, 4))
-    except CheckFailed as failure:
-        error = failure.__cause__
-        expect(error is not None, f"{sizes}, and None was returned. Raise a ValueError, which nobody can overlook")
-        expect(isinstance(error, ValueError), f"{sizes}. A ValueError is wanted, {type(error).__name__} was raised")
-        values = all(value in str(error) for value in ("30", "4"))
-        expect(values, f"the ValueError says {str(error)!r}: state both values, here 30 and 4, so that one sees why")
-        return
-    number = isinstance(count, int | float)
-    expect(number, f"{sizes}, and {count!r} was returned. Raise a ValueError, which nobody can overlook")
-    expect(count != 60, f"{sizes}, but the areas divide, 960 / 16 = 60. Test each side, with %, before you divide")
-    expect(count < 60, f"{sizes}: rounded up to {count}, they reach beyond the border. Raise a ValueError")
-    expect(False, f"{sizes}: // rounded to {count} in silence. Raise a ValueError")
+def _if_they_tile(otherwise):
+    """Right where patches tile the image."""
+
+    def fn(image, patch):
+        fits = image[0] % patch[0] == 0 and image[1] % patch[1] == 0
+        return (image[0] // patch[0]) * (image[1] // patch[1]) if fits else otherwise(image, patch)
+
+    return fn
 
 
-@checks(patchify)
-def check_patchify(fn):
-    images = _images()
-    n, length = GRID[0] * GRID[1], CHANNELS * PATCH[0] * PATCH[1]
-    result = call(fn, images, PATCH)
-    expect_shape(result, (BATCH, n, length), f"{n} patches of {CHANNELS}·{PATCH[0]}·{PATCH[1]} numbers were wanted")
-    cut = _cut(images)
-    mistakes = {
-        "the shape is right, the content is scrambled: reshape alone cuts the flat memory into pieces. Split both "
-        "sides first, then permute": images.reshape(BATCH, n, length),
-        "the patches are right, but flattened as (ph pw c). A Conv2d kernel is stored as (c ph pw)": cut.permute(
-            0, 1, 2, 4, 5, 3
+def _raising(kind, message):
+    def fn(image, patch):
+        raise kind(message.format(image=image, patch=patch))
+
+    return _if_they_tile(fn)
+
+
+def _height_alone(image, patch):
+    if image[0] % patch[0]:
+        raise ValueError(f"{image[0]} is not a multiple of {patch[0]}")
+    return image[0] // patch[0] * (image[1] // patch[1])
+
+
+REFUSED = (
+    "4×4 patches do not tile this image, since 4 does not divide 30. Raise a ValueError, which nobody can overlook"
+)
+EXERCISES["num_patches"] = Exercise(
+    reference=num_patches,
+    truth=_slots,
+    cases=[
+        Case(given=lambda: ((32, 32), (8, 8)), hint="A 32×32 image has 4·4 = 16 patches of 8×8"),
+        Case(given=lambda: ((32, 64), (8, 8)), hint="A 32×64 image has 4·8 = 32 patches of 8×8"),
+        Case(given=lambda: ((8, 18), (4, 6)), hint="An 8×18 image has 2·3 = 6 patches of 4×6: height goes with height"),
+        Case(given=lambda: ((30, 32), (4, 4)), hint=REFUSED, says=("30", "4")),
+        Case(
+            given=lambda: ((32, 30), (4, 4)),
+            hint="For a 32×30 image and 4×4 patches, the width does not fit. Test both sides",
+            says=("30", "4"),
+            caught=_height_alone,
         ),
-        "the patches come column by column. Go through the grid row by row, as one reads": cut.transpose(1, 2),
-        "each patch is transposed: inside a patch, rows come first, (c ph pw)": cut.transpose(4, 5),
-    }
-    mistakes = {hint: wrong.reshape(BATCH, n, length) for hint, wrong in mistakes.items()}
-    truth = cut.reshape(BATCH, n, length)
-    compare(result, truth, mistakes, "the numbers differ from slicing the patches out one by one")
+    ],
+    mistakes={
+        "one number was wanted: multiply patches per column by patches per row": lambda image, patch: (
+            image[0] // patch[0],
+            image[1] // patch[1],
+        ),
+        "the class token is not a patch; it joins in chapter 2": lambda image, patch: (
+            (image[0] // patch[0]) * (image[1] // patch[1]) + 1
+        ),
+        "rows times columns, not rows plus columns": lambda image, patch: image[0] // patch[0] + image[1] // patch[1],
+        "one side was squared: height and width may differ": lambda image, patch: (image[0] // patch[0]) ** 2,
+        "one side was squared, the width: height and width may differ": lambda image, patch: (
+            (image[1] // patch[1]) ** 2
+        ),
+        "both sides were divided by the patch's width: height goes with height": lambda image, patch: (
+            (image[0] // patch[1]) * (image[1] // patch[1])
+        ),
+        "height goes with height: you divided the image's height by the patch's width": lambda image, patch: (
+            (image[0] // patch[1]) * (image[1] // patch[0])
+        ),
+        "a number of patches is an int. / gives a float, // does not": lambda image, patch: float(
+            num_patches(image, patch)
+        ),
+        "the areas divide, 960 / 16 = 60, the sides do not. Test each side, with %, before you divide": (
+            lambda image, patch: image[0] * image[1] // (patch[0] * patch[1])
+        ),
+        "// rounded down in silence, and the border is lost. Raise a ValueError": lambda image, patch: (
+            (image[0] // patch[0]) * (image[1] // patch[1])
+        ),
+        "rounded up, the patches reach beyond the border. Raise a ValueError": lambda image, patch: (
+            ceil(image[0] / patch[0]) * ceil(image[1] / patch[1])
+        ),
+        "4×4 patches do not tile this image, and None was returned. Raise a ValueError": _if_they_tile(lambda *_: None),
+        "A ValueError is wanted, AssertionError was raised": _raising(AssertionError, ""),
+        "state both values, here 30 and 4": _raising(ValueError, "these sizes do not fit"),
+    },
+    right=[_raising(ValueError, "{image} and {patch} do not fit")],
+    exact_type=True,
+    may_return_none=True,
+)
 
 
-@checks(unpatchify)
-def check_unpatchify(fn):
-    images = _images()
-    cut = _cut(images)
-    patches = cut.reshape(BATCH, GRID[0] * GRID[1], -1)
-    result = call(fn, patches, PATCH, GRID)
-    expect_shape(result, (BATCH, CHANNELS, HEIGHT, WIDTH), "the picture is (b, c, gh·ph, gw·pw)")
-    columns_first = cut.reshape(BATCH, GRID[1], GRID[0], CHANNELS, *PATCH)
-    channels_last = cut.reshape(BATCH, *GRID, *PATCH, CHANNELS)
-    mistakes = {
-        "reshape alone gives the right shape and a scrambled picture: permute first": patches,
-        "the patches were placed column by column; they come row by row": columns_first.permute(0, 3, 2, 4, 1, 5),
-        "the patches were read as (ph pw c); they are flattened as (c ph pw)": channels_last.permute(0, 5, 1, 3, 2, 4),
-    }
-    mistakes = {hint: wrong.reshape(images.shape) for hint, wrong in mistakes.items()}
-    compare(result, images, mistakes, "unpatchify(patchify(images)) is not images: which axis went where?")
-    try:
-        grey = call(fn, patches[:, :, : PATCH[0] * PATCH[1]], PATCH, GRID)
-    except CheckFailed as failure:
-        raise CheckFailed(
-            f"right for {CHANNELS} channels, wrong for 1: c follows from the length ({failure})"
-        ) from None
-    expect(close(grey, images[:, :1]), f"right for {CHANNELS} channels, wrong for 1: c follows from the patch's length")
+def _images(b, c, gh, gw, ph, pw) -> Tensor:
+    return torch.rand(b, c, gh * ph, gw * pw)
+
+
+def _cut(images: Tensor, patch_size: tuple[int, int], order: str = "gh gw c ph pw") -> Tensor:
+    """Patches by slicing, the slow truth that no axis order can get wrong; then in another order."""
+    ph, pw = patch_size
+    height, width = images.shape[2:]
+    rows = [
+        torch.stack([images[:, :, y : y + ph, x : x + pw] for x in range(0, width, pw)], 1)
+        for y in range(0, height, ph)
+    ]
+    cut = rearrange(torch.stack(rows, dim=1), f"b gh gw c ph pw -> b {order}")
+    return cut.reshape(len(images), cut.shape[1] * cut.shape[2], -1)
+
+
+def _patchify_as(pattern, cut="b c (gh ph) (gw pw)"):
+    return lambda images, patch: rearrange(images, f"{cut} -> {pattern}", ph=patch[0], pw=patch[1])
+
+
+# In which other orders the three axes of a patch can be flattened, and in which other ways a side can be cut.
+ORDERS = [" ".join(order) for order in permutations(("c", "ph", "pw")) if order != ("c", "ph", "pw")]
+CUTS = ("(ph gh) (pw gw)", "(ph gh) (gw pw)", "(gh ph) (pw gw)")
+
+
+EXERCISES["patchify"] = Exercise(
+    reference=patchify,
+    truth=_cut,
+    given=lambda b=2, c=3, gh=2, gw=4, ph=5, pw=7: (_images(b, c, gh, gw, ph, pw), (ph, pw)),
+    cases=[
+        Case(
+            given=lambda: (torch.randint(0, 256, (2, 3, 4, 6), dtype=torch.uint8), (2, 3)),
+            hint="wrong for images of bytes: cutting needs no arithmetic, so any dtype will do",
+        )
+    ],
+    mistakes={
+        "the shape is right, the content is scrambled: reshape alone cuts the flat memory into pieces. Split both "
+        "sides first, then permute": lambda images, patch: images.reshape(
+            len(images), -1, images.shape[1] * patch[0] * patch[1]
+        ),
+        **{
+            f"the patches are right, but flattened as ({order}). A Conv2d kernel is stored as (c ph pw)": _patchify_as(
+                f"b (gh gw) ({order})"
+            )
+            for order in ORDERS
+        },
+        "the patches come column by column. Go through the grid row by row, as one reads": (
+            _patchify_as("b (gw gh) (c ph pw)")
+        ),
+        **{
+            f"a side is cut as {cut}, so a patch collects pixels that lie far apart. Its pixels are neighbours: "
+            "(gh ph) (gw pw)": _patchify_as("b (gh gw) (c ph pw)", f"b c {cut}")
+            for cut in CUTS
+        },
+        "the grid still has two axes; make one of them, row by row": _patchify_as("b gh gw (c ph pw)"),
+        "the patches are not flattened: c, ph and pw belong into one axis": _patchify_as("b (gh gw) c ph pw"),
+    },
+    right=[lambda images, patch: F.unfold(images.float(), patch, stride=patch).mT.to(images.dtype)],
+    shape="b images, gh·gw patches, c·ph·pw numbers in each",
+    otherwise="the numbers differ from those of patches that are sliced out one by one",
+)
+
+
+def _unpatchify_as(pattern, joined="(gh ph) (gw pw)", **sizes):
+    def fn(patches, patch_size, grid_size):
+        (ph, pw), (gh, gw) = patch_size, grid_size
+        return rearrange(patches, f"{pattern} -> b c {joined}", gh=gh, gw=gw, ph=ph, pw=pw, **sizes)
+
+    return fn
+
+
+def _paste(patches, patch_size, grid_size):
+    """Each patch put where it belongs, one by one."""
+    (ph, pw), (gh, gw) = patch_size, grid_size
+    channels = patches.shape[2] // (ph * pw)
+    images = patches.new_zeros(len(patches), channels, gh * ph, gw * pw)
+    for i, patch in enumerate(patches.unbind(1)):
+        y, x = i // gw * ph, i % gw * pw
+        images[:, :, y : y + ph, x : x + pw] = patch.reshape(len(patches), channels, ph, pw)
+    return images
+
+
+EXERCISES["unpatchify"] = Exercise(
+    reference=unpatchify,
+    truth=_paste,
+    given=lambda b=2, c=3, gh=2, gw=4, ph=5, pw=7: (torch.rand(b, gh * gw, c * ph * pw), (ph, pw), (gh, gw)),
+    mistakes={
+        "reshape alone gives the right shape and a scrambled image: permute first": lambda patches, patch, grid: (
+            patches.reshape(len(patches), -1, grid[0] * patch[0], grid[1] * patch[1])
+        ),
+        "the patches were placed column by column; they come row by row": _unpatchify_as("b (gw gh) (c ph pw)"),
+        **{
+            f"the patches were read as ({order}); they are flattened as (c ph pw)": _unpatchify_as(
+                f"b (gh gw) ({order})"
+            )
+            for order in ORDERS
+        },
+        **{
+            f"the sides were joined as {joined}, so the pixels of a patch lie far apart. They are neighbours: "
+            "(gh ph) (gw pw)": _unpatchify_as("b (gh gw) (c ph pw)", joined)
+            for joined in CUTS
+        },
+        "height and width of the image are swapped": lambda patches, patch, grid: unpatchify(
+            patches, patch, grid
+        ).transpose(2, 3),
+        "three channels are written in by hand; c follows from the length of a patch": (
+            _unpatchify_as("b (gh gw) (c ph pw)", c=3)
+        ),
+    },
+    right=[
+        lambda patches, patch, grid: F.fold(patches.mT, (grid[0] * patch[0], grid[1] * patch[1]), patch, stride=patch)
+    ],
+    shape="The images are (b, c, gh·ph, gw·pw)",
+    otherwise="unpatchify(patchify(images)) is not images: which axis went where?",
+)
 
 
 def kernel_to_matrix(weight: Float[Tensor, "d c ph pw"]) -> Float[Tensor, "d cphpw"]:
-    """The weight of the nn.Linear that does to a flattened patch what this Conv2d kernel does to the picture."""
+    """The weight of the nn.Linear that does to a flattened patch what this Conv2d kernel does to the image."""
     return weight.flatten(1)
 
 
-@checks(kernel_to_matrix)
-def check_kernel_to_matrix(fn):
-    conv = torch.nn.Conv2d(CHANNELS, 11, kernel_size=PATCH, stride=PATCH, bias=False)
-    kernel = conv.weight.detach()
-    length = CHANNELS * PATCH[0] * PATCH[1]
-    result = call(fn, kernel)
-    expect(
-        not (isinstance(result, Tensor) and result.shape == (length, 11)),
-        f"got ({length}, 11). nn.Linear keeps its weight as (out, in), so d comes first",
-    )
-    expect_shape(result, (11, length), "one row for each output, c·ph·pw columns")
-    mistakes = {
-        "the kernel was flattened as (ph pw c); patches are (c ph pw), so no permute is needed": (0, 2, 3, 1),
-        "height and width of the kernel are swapped: (c pw ph) instead of (c ph pw)": (0, 1, 3, 2),
-    }
-    for hint, order in mistakes.items():
-        expect(not close(result, kernel.permute(order).reshape(11, length)), hint)
-    expect(
-        not close(result, kernel.permute(1, 2, 3, 0).reshape(11, length)),
-        "the shape is right, but the rows are mixed: reshape cannot transpose. d is in front already",
-    )
-    images = _images()
-    tokens = _cut(images).reshape(BATCH, -1, length) @ result.T
-    expect(close(tokens, conv(images).flatten(2).transpose(1, 2), 1e-4), "patches times your matrix differ from Conv2d")
+def _matrix_of_the_convolution(weight):
+    """A matrix by its columns: what the convolution makes of a patch with a single 1 in it."""
+    ones = torch.eye(weight[0].numel(), dtype=weight.dtype).reshape(-1, *weight.shape[1:])
+    return F.conv2d(ones, weight).flatten(1).T
+
+
+EXERCISES["kernel_to_matrix"] = Exercise(
+    reference=kernel_to_matrix,
+    truth=_matrix_of_the_convolution,
+    given=lambda d=11, c=3, ph=5, pw=7: (torch.randn(d, c, ph, pw),),
+    mistakes={
+        "nn.Linear keeps its weight as (out, in), so d comes first": lambda weight: weight.flatten(1).T,
+        **{
+            f"the kernel was flattened as ({order}); patches are (c ph pw), so no permute is needed": (
+                lambda weight, order=order: rearrange(weight, f"d c ph pw -> d ({order})")
+            )
+            for order in ORDERS
+        },
+        "the kernel is flipped, as a convolution in mathematics would do. Conv2d does not flip it": lambda weight: (
+            weight.flip(2, 3).flatten(1)
+        ),
+        "d was moved behind the others by a reshape, which moves nothing, and brought back by a transpose. d is in "
+        "front already": lambda weight: weight.reshape(-1, len(weight)).T,
+        "the shape is right, but the rows are mixed: reshape cannot transpose. d is in front already": lambda weight: (
+            weight.permute(1, 2, 3, 0).reshape(len(weight), -1)
+        ),
+        "the kernel is scaled. Both do the same sum: copy the numbers as they are": lambda weight: (
+            weight.flatten(1) / weight[0].numel() ** 0.5
+        ),
+    },
+    right=[lambda weight: rearrange(weight, "d c ph pw -> d (c ph pw)")],
+    shape="One row for each output, c·ph·pw columns",
+    otherwise="patches times your matrix differ from Conv2d",
+)
 
 
 def pad_to_patches(images: Shaped[Tensor, "b c H W"], patch_size: tuple[int, int]) -> Shaped[Tensor, "b c Hp Wp"]:
@@ -154,25 +276,82 @@ def pad_to_patches(images: Shaped[Tensor, "b c H W"], patch_size: tuple[int, int
     return F.pad(images, (0, -width % patch_size[1], 0, -height % patch_size[0]))
 
 
-@checks(pad_to_patches)
-def check_pad_to_patches(fn):
-    images = torch.rand(1, 2, 9, 17) + 1  # no zero inside
-    result = call(fn, images, (4, 6))
-    shape = tuple(result.shape) if isinstance(result, Tensor) else None
-    expect(shape != (1, 2, 8, 12), "the picture was cropped to 8×12. Pad it, so that nothing is lost")
-    expect(
-        shape != (1, 2, 10, 20),
-        "height and width are swapped. F.pad takes the last axis first: (left, right, top, bottom)",
+def _copy_onto_black(images, patch_size):
+    b, c, height, width = images.shape
+    black = images.new_zeros(
+        b, c, ceil(height / patch_size[0]) * patch_size[0], ceil(width / patch_size[1]) * patch_size[1]
     )
-    expect_shape(result, (1, 2, 12, 18), "9×17 pixels in 4×6 patches need 12×18")
-    expect(
-        not close(result[:, :, -9:, -17:], images),
-        "the zeros are above and on the left, so every patch is shifted. Add them below and on the right",
+    black[:, :, :height, :width] = images
+    return black
+
+
+def _pad(sides, **options):
+    """Pads by what is missing below, ``down``, and on the right, ``across``."""
+    return lambda images, patch: F.pad(
+        images, sides(across=-images.shape[3] % patch[1], down=-images.shape[2] % patch[0]), **options
     )
-    expect(close(result[:, :, :9, :17], images), "the picture must stand unchanged in the top left corner")
-    expect(close(result.sum(), images.sum()), "the padding must be zeros")
-    result = call(fn, images[:, :, :8, :12], (4, 6))
-    expect_shape(result, (1, 2, 8, 12), "An image that fits already needs no padding: -9 % 4 is 3, but -8 % 4 is 0")
-    one_side = "one side fits already, and got a whole patch more: treat each side by itself"
-    expect_shape(call(fn, images[:, :, :, :12], (4, 6)), (1, 2, 12, 12), one_side)
-    expect_shape(call(fn, images[:, :, :8], (4, 6)), (1, 2, 8, 18), one_side)
+
+
+def _to_nearest(side, patch):
+    return round(side / patch) * patch - side
+
+
+def _a_patch_more(images, patch):
+    return F.pad(images, (0, patch[1] - images.shape[3] % patch[1], 0, patch[0] - images.shape[2] % patch[0]))
+
+
+def _a_patch_more_on_one_side(images, patch):
+    fits = images.shape[2] % patch[0] == images.shape[3] % patch[1] == 0
+    return images if fits else _a_patch_more(images, patch)
+
+
+EXERCISES["pad_to_patches"] = Exercise(
+    reference=pad_to_patches,
+    truth=_copy_onto_black,
+    # No zero in the images, so that an added one can be seen.
+    given=lambda b=1, c=2, height=9, width=17, ph=4, pw=6: (torch.rand(b, c, height, width) + 1, (ph, pw)),
+    cases=[
+        Case(
+            given=lambda: (torch.rand(1, 2, 8, 12), (4, 6)),
+            hint="An image that fits already needs no padding: -9 % 4 is 3, but -8 % 4 is 0",
+            caught=_a_patch_more,
+        ),
+        Case(
+            given=lambda: (torch.rand(1, 2, 9, 12), (4, 6)),
+            hint="one side fits already, and got a whole patch more: treat each side by itself",
+            caught=_a_patch_more_on_one_side,
+        ),
+        Case(
+            given=lambda: (torch.full((1, 1, 3, 5), 7, dtype=torch.uint8), (2, 3)),
+            hint="images of bytes come back with another dtype: padding keeps it",
+            caught=lambda images, patch: pad_to_patches(images, patch).to(
+                torch.promote_types(images.dtype, torch.half)
+            ),
+        ),
+    ],
+    mistakes={
+        "the image was cropped. Pad it, so that nothing is lost": lambda images, patch: images[
+            :, :, : images.shape[2] // patch[0] * patch[0], : images.shape[3] // patch[1] * patch[1]
+        ],
+        "height and width are swapped. F.pad takes the last axis first: (left, right, top, bottom)": _pad(
+            lambda across, down: (0, down, 0, across)
+        ),
+        "the zeros are above and on the left, so every patch is shifted. Add them below and on the right": _pad(
+            lambda across, down: (across, 0, down, 0)
+        ),
+        "the sizes were rounded to the nearest multiple. Round up, or the image is cropped": lambda images, patch: (
+            F.pad(images, (0, _to_nearest(images.shape[3], patch[1]), 0, _to_nearest(images.shape[2], patch[0])))
+        ),
+        "the padding is spread over both sides, so every patch is shifted. Add it below and on the right": _pad(
+            lambda across, down: (across // 2, across - across // 2, down // 2, down - down // 2)
+        ),
+        "the padding must be zeros": _pad(lambda across, down: (0, across, 0, down), value=0.5),
+        "the border was repeated. The padding must be zeros": _pad(
+            lambda across, down: (0, across, 0, down), mode="replicate"
+        ),
+    },
+    right=[_copy_onto_black],
+    shape="Each side grows to the next multiple of the patch",
+    otherwise="the image must stand unchanged in the top left corner, with zeros around it",
+    dtype=True,
+)
