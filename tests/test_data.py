@@ -87,7 +87,7 @@ def test_mnist_is_downloaded_once(tmp_path, mnist_host):
 
 
 def test_a_mnist_download_that_breaks_off_can_be_repeated(tmp_path, mnist_host, monkeypatch):
-    unpack = sources.extract_archive
+    unpack = torchvision.datasets.utils.extract_archive
 
     def breaks_off(packed, folder):
         if packed.name.startswith("t10k"):
@@ -96,7 +96,7 @@ def test_a_mnist_download_that_breaks_off_can_be_repeated(tmp_path, mnist_host, 
         unpack(packed, folder)
 
     with monkeypatch.context() as patch:
-        patch.setattr(sources, "extract_archive", breaks_off)
+        patch.setattr(torchvision.datasets.utils, "extract_archive", breaks_off)
         with pytest.raises(KeyboardInterrupt):
             load_dataset("mnist", root=tmp_path)
     assert visible(tmp_path) == []

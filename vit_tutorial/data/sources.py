@@ -4,10 +4,8 @@ import math
 from pathlib import Path
 
 import torch
-import torchvision
 from jaxtyping import UInt8
 from torch import Tensor
-from torchvision.datasets.utils import check_integrity, extract_archive
 
 from vit_tutorial.data import downloads
 from vit_tutorial.data.folders import SPLIT_SEED, decode_cached, find_images
@@ -22,11 +20,13 @@ _RETRY = "delete it and load again to have it downloaded"
 
 def mnist(root: Path, split: str, download: bool) -> Dataset:
     """Handwritten digits, 28×28 grey pixels (LeCun et al. 1998), from torchvision's files; see ``load_dataset``."""
-    official = torchvision.datasets.MNIST
 
     def fetch(folder: Path) -> Path:
-        for packed, md5 in official.resources:
-            urls = [mirror + packed for mirror in official.mirrors]
+        from torchvision.datasets import MNIST
+        from torchvision.datasets.utils import extract_archive
+
+        for packed, md5 in MNIST.resources:
+            urls = [mirror + packed for mirror in MNIST.mirrors]
             downloads.download(urls, folder / packed, f"md5:{md5}")
             extract_archive(folder / packed, folder)
         return folder
@@ -56,7 +56,9 @@ def cifar10(root: Path, split: str, download: bool) -> Dataset:
     """Ten kinds of animals and vehicles, 32×32 colour pixels (Krizhevsky 2009); see ``load_dataset``."""
     if (root / "cifar10").is_dir():
         return _without_val(_cifar10_images(root / "cifar10", "test" if split == "test" else "train"), split)
-    official = torchvision.datasets.CIFAR10
+    from torchvision.datasets import CIFAR10 as official
+    from torchvision.datasets.utils import check_integrity, extract_archive
+
     checksums = dict([*official.train_list, *official.test_list, (official.meta["filename"], official.meta["md5"])])
 
     def fetch(folder: Path) -> Path:
