@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from notebook_rules import NOTEBOOKS, ROOT, exercise_calls, imports, read
+import yaml
+from notebook_rules import NOTEBOOKS, ROOT, badge, exercise_calls, imports, read
 
 PACKAGE = ROOT / "vit_tutorial"
 # A room imports rooms of lower floors, the topmost line here, and no others: not even its neighbours.
@@ -197,3 +198,16 @@ def test_no_import_brings_along_what_nobody_has_asked_for():
 def test_what_is_brought_along_is_found():
     steps = {"light": "import json", "heavy": "from vit_tutorial import plots\n\nplots.use_style()"}
     assert brought_along(steps) == {"light": [], "heavy": ["matplotlib"]}
+
+
+def test_chapters_are_the_same_in_the_folder_the_contents_and_the_readme():
+    contents = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    files = [chapter["file"] for part in contents["parts"] for chapter in part["chapters"]]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    stems = [path.stem for path in NOTEBOOKS]
+    assert [file for file in files if file.startswith("notebooks/")] == [f"notebooks/{stem}" for stem in stems]
+    assert re.findall(r"^\| \[.*?\]\(notebooks/(\w+)\.ipynb\)", readme, re.MULTILINE) == stems
+    for path in NOTEBOOKS:
+        title = read(path).cells[0].source.split("\n")[0].removeprefix("# ")
+        assert f"[{title}](notebooks/{path.name})" in readme
+        assert badge(path.name) in readme

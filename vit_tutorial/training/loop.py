@@ -45,7 +45,7 @@ class TrainConfig:
         std: see ``mean``; above 0.
         augment: random changes to the training images; see ``vit_tutorial.augment``.
         precision: of the forward pass in training, and of Muon's products: ``"fp32"``, ``"bf16"``, or ``"auto"``; see
-            :func:`in_bf16`.
+            ``in_bf16``.
         compile: run the model through ``torch.compile``.
         seed: of the weights, the order and the augmentation.
 
