@@ -309,7 +309,9 @@ def hint(task: Exercise, guard: Guard, cases: list[Case], failed: Case, got: Any
     verdict = isinstance(want, bool)
     if verdict and task.true_means and _turned_round(answers, [expected(task, case) for case in cases]):
         return f"every answer is turned round: True means {task.true_means}"
-    mistakes = list(task.mistakes.items()) + [(case.hint, case.caught) for case in task.cases if case.caught]
+    special = [failed, *(case for case in task.cases if case is not failed)]  # what this case was made for comes first
+    mistakes = [(case.hint, case.caught) for case in special if case.caught]
+    mistakes[bool(failed.caught) : 0] = task.mistakes.items()
     fits, of_this_shape = {}, []
     for said, mistake in mistakes:
         made = outcome(task, mistake, failed)
