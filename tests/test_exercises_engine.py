@@ -387,7 +387,7 @@ def test_a_hint_appears_alone_in_a_notebook():
     [
         (torch.ones(2), torch.ones(2), True),
         (torch.ones(2, dtype=torch.float64), torch.ones(2), True),
-        ([1.0, 1.0], torch.ones(2), True),
+        ([1.0, 1.0], torch.ones(2), False),
         (torch.ones(2), (1.0, 1.0), True),
         ({1.0, 2.0}, (1.0, 2.0), False),
         (torch.ones(2, 1), torch.ones(2), False),

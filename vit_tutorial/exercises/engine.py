@@ -297,8 +297,10 @@ def kind(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
     if isinstance(value, list | tuple):
-        return f"{type(value).__name__} of {len(value)}"
-    return f"a {type(value).__name__}"
+        return f"a {type(value).__name__} of {len(value)}"
+    return {bool: "True or False", int: "a whole number", float: "a number", str: "a string"}.get(
+        type(value), f"a {type(value).__name__}"
+    )
 
 
 def hint(task: Exercise, guard: Guard, cases: list[Case], failed: Case, got: Any, want: Any) -> str:

@@ -183,15 +183,12 @@ def is_verdict(value: Any) -> bool:
 def same(got: Any, want: Any, tolerance: float = 0.0) -> bool:
     """Whether two results are alike: tensors of one shape, numbers, or lists and dictionaries of these.
 
-    Numbers may be Python's or tensors without axes; a list may stand for a tuple or for a tensor with one axis. A
+    Numbers may be Python's or tensors without axes; a list or a tensor with one axis may stand for a tuple. A
     tensor of booleans is not one of numbers. NaN equals NaN.
     """
     if isinstance(want, Raised):
         return isinstance(got, Raised) and (got.kind, got.message) == (want.kind, want.message)
     if isinstance(want, Tensor) and want.ndim:
-        if isinstance(got, list | tuple) and want.ndim == 1 and all(map(is_number, got)):
-            got = torch.tensor([float(x) for x in got], dtype=torch.float64)
-            return got.shape == want.shape and same(got, want.to(got.dtype), tolerance)
         if not isinstance(got, Tensor) or got.shape != want.shape or got.device != want.device:
             return False
         if got.layout != want.layout or got.is_quantized or (got.dtype == torch.bool) != (want.dtype == torch.bool):
