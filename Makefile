@@ -1,7 +1,7 @@
 # The two commands of this repository:
 #   make book    make .venv, run the notebooks, build the book, print the page to open
 #   make test    the same .venv, then everything that is checked
-# and: make serve, make lint, make links, make clean. PYTHON=python3.12 chooses another Python, 3.11 or later; once .venv
+# and: make serve, make lint, make clean. PYTHON=python3.12 chooses another Python, 3.11 or later; once .venv
 # is made, it has its own: delete it first. Windows has no .venv/bin: use WSL there.
 
 PYTHON ?= python3
@@ -10,7 +10,7 @@ RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 PORT ?= 8000
 
-.PHONY: book test lint serve links clean
+.PHONY: book test lint serve clean
 
 book: $(INSTALLED)
 	$(RUN) book/build.py execute
@@ -32,10 +32,6 @@ lint: $(INSTALLED)
 serve: book
 	@echo "http://localhost:$(PORT)  (stop with Ctrl-C)"
 	$(RUN) -m http.server $(PORT) --bind 127.0.0.1 --directory _build/html
-
-# Carry repository.url of _config.yml into badges, set-up cells and metadata.
-links: $(INSTALLED)
-	$(RUN) book/links.py
 
 # Everything that was made, but .venv.
 clean:

@@ -31,7 +31,7 @@ from vit_tutorial.recipes import RECIPES, Recipe, load_split, make_model
 from vit_tutorial.runs import provenance
 from vit_tutorial.speed import seconds, training_flops
 from vit_tutorial.training import evaluate, in_bf16, make_optimizer, train_epoch
-from vit_tutorial.training.ema import Average
+from vit_tutorial.training.ema import EMA
 
 PUBLISHED, OURS = RECIPES["cifar10-small-seed"], RECIPES["cifar10-small"]
 
@@ -115,15 +115,15 @@ class OurPass:
         self.recipe, self.train, self.val = recipe, train.to(device), val.to(device)
         self.model = make_model(recipe).to(device)
         self.optimizer = make_optimizer(self.model, recipe)
-        self.average = Average(self.model, recipe.ema) if recipe.ema else None
+        self.ema = EMA(self.model, recipe.ema) if recipe.ema else None
         self.run = torch.compile(self.model) if recipe.compile else self.model
         self.epoch = 0
 
     def __call__(self) -> float:
         """Seconds of one pass."""
         start = time.perf_counter()
-        train_epoch(self.run, self.optimizer, self.train, self.epoch, self.recipe, self.average)
-        with self.average.weights() if self.average else nullcontext():
+        train_epoch(self.run, self.optimizer, self.train, self.epoch, self.recipe, self.ema)
+        with self.ema.weights() if self.ema else nullcontext():
             evaluate(self.model, self.val, self.recipe)
         self.epoch += 1
         return time.perf_counter() - start

@@ -1,7 +1,10 @@
 """Small files in the layouts of the real data sets, for tests without data and network."""
 
+import gzip
 import hashlib
+import io
 import pickle
+import tarfile
 import zlib
 from pathlib import Path
 
@@ -10,7 +13,7 @@ import pytest
 import torchvision
 from PIL import Image
 
-from vit_tutorial.data.sources import CIFAR_CLASSES
+from vit_tutorial.data.sources import CIFAR_CLASSES, MNIST_FILES
 
 SIZES = {"train": 30, "t10k": 12}  # images in the small MNIST
 
@@ -26,16 +29,16 @@ def mnist_file(name: str) -> bytes:
 
 def write_mnist(raw: Path) -> None:
     raw.mkdir(parents=True)
-    for part in ("train", "t10k"):
-        for kind in ("images-idx3", "labels-idx1"):
-            (raw / f"{part}-{kind}-ubyte").write_bytes(mnist_file(f"{part}-{kind}-ubyte"))
+    for name in MNIST_FILES:
+        (raw / name).write_bytes(mnist_file(name))
 
 
-def fake_mnist_download(url: str, download_root: str, filename: str, md5: str) -> None:
-    """In place of torchvision's function of the same arguments."""
-    name = filename.removesuffix(".gz")
-    Path(download_root, filename).write_bytes(b"packed")
-    Path(download_root, name).write_bytes(mnist_file(name))
+def packed_mnist(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """What MNIST's hosts serve, by name; torchvision is told the checksums."""
+    files = {f"{name}.gz": gzip.compress(mnist_file(name)) for name in MNIST_FILES}
+    sums = [(name, hashlib.md5(content).hexdigest()) for name, content in files.items()]
+    monkeypatch.setattr(torchvision.datasets.MNIST, "resources", sums)
+    return files
 
 
 def write_cifar_batches(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,6 +61,17 @@ def write_cifar_batches(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = official.meta["filename"]
     meta = {**official.meta, "md5": write(file, {"label_names": list(CIFAR_CLASSES)})}
     monkeypatch.setattr(official, "meta", meta)
+
+
+def packed_cifar(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """What CIFAR-10's host serves, made in ``root``; torchvision is told the checksums."""
+    official = torchvision.datasets.CIFAR10
+    write_cifar_batches(root, monkeypatch)
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        tar.add(root / official.base_folder, official.base_folder)
+    monkeypatch.setattr(official, "tgz_md5", hashlib.md5(archive.getvalue()).hexdigest())
+    return {official.filename: archive.getvalue()}
 
 
 def write_image(path: Path, value: int | tuple[int, int, int], size: tuple[int, int] = (8, 6)) -> None:

@@ -5,14 +5,23 @@ import re
 from pathlib import Path
 
 import nbformat
+import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+REPOSITORY = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["repository"]
+SLUG = REPOSITORY["url"].removeprefix("https://github.com/")  # OWNER/REPO
+INSTALL = f"vit-tutorial @ git+https://github.com/{SLUG}"
 
 FENCE = re.compile(r"^(`{3,}|~{3,}).*?^\1`*\s*$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
 HINT = re.compile(r"^<details><summary>Hint</summary>\n\n\S.*?\n\n</details>$", re.MULTILINE | re.DOTALL)
 CDN = re.compile(r"\bcdn\.|cdnjs|jsdelivr|unpkg|googleapis\.com/ajax|[\w-]\.cdn\b", re.IGNORECASE)
+
+
+def badge(name: str) -> str:
+    """The address that a notebook's Colab badge has to open."""
+    return f"https://colab.research.google.com/github/{SLUG}/blob/{REPOSITORY['branch']}/notebooks/{name}"
 
 
 def read(path: Path) -> nbformat.NotebookNode:
@@ -21,6 +30,16 @@ def read(path: Path) -> nbformat.NotebookNode:
 
 def cells(notebook: nbformat.NotebookNode, kind: str) -> list[nbformat.NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == kind]
+
+
+def page(name: str) -> str:
+    """The text of a file, named from the repository's root."""
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def code_of(stem: str) -> str:
+    """All code of a chapter."""
+    return "\n".join(cell.source for cell in cells(read(ROOT / f"notebooks/{stem}.ipynb"), "code"))
 
 
 def tree(source: str) -> ast.Module:

@@ -6,15 +6,16 @@ import torch
 import torchvision
 from torch import nn
 
-from vit_tutorial.recipes import RECIPES, make_model
+from vit_tutorial import ViT
+from vit_tutorial.recipes import RECIPES
 from vit_tutorial.what_matters import ResidualBlock, ResNet, Shuffled, post_norm, resnet_like
 
-BASE = replace(RECIPES["digits"], model=replace(RECIPES["digits"].model, embed_dim=12, depth=1))
+CONFIG = replace(RECIPES["digits"].model, embed_dim=12, depth=1, final_norm=False)
 
 
 def test_post_norm_is_torch_s_encoder_layer():
-    model = post_norm(BASE)
-    dim, heads = BASE.model.embed_dim, BASE.model.num_heads
+    model = post_norm(CONFIG)
+    dim, heads = CONFIG.embed_dim, CONFIG.num_heads
     layer = nn.TransformerEncoderLayer(dim, heads, 4 * dim, 0.0, "gelu", layer_norm_eps=1e-6, batch_first=True)
     block = model.blocks[0]
     for parameter in block.parameters():
@@ -32,6 +33,7 @@ def test_post_norm_is_torch_s_encoder_layer():
     x = torch.randn(3, 5, dim)
     torch.testing.assert_close(block(x), layer(x), rtol=1e-4, atol=1e-5)
     assert isinstance(model.norm, nn.Identity)
+    assert isinstance(post_norm(replace(CONFIG, final_norm=True)).norm, nn.LayerNorm)  # as the config says
 
 
 def randomise(module: nn.Module) -> nn.Module:
@@ -66,11 +68,19 @@ def test_resnet_takes_any_size_and_halves_it_three_times():
 
 def test_resnet_like_has_at_most_the_vit_s_parameters_and_nearly_as_many():
     for name in ("mnist", "shapes", "cifar10-tiny", "cifar10-small"):
-        vit, resnet = make_model(RECIPES[name]), resnet_like(RECIPES[name])
+        config = RECIPES[name].model
+        torch.manual_seed(3)
+        vit, resnet = ViT(config), resnet_like(config)
         ours, theirs = (sum(p.numel() for p in model.parameters()) for model in (vit, resnet))
         assert 0.9 * ours <= theirs <= ours, (name, ours, theirs)
-        again = resnet_like(RECIPES[name]).state_dict()
-        assert all(torch.equal(value, again[key]) for key, value in resnet.state_dict().items())
+
+
+def test_the_search_for_a_width_draws_no_random_numbers():
+    torch.manual_seed(3)
+    found = resnet_like(CONFIG)
+    torch.manual_seed(3)
+    alone = ResNet(CONFIG.in_chans, CONFIG.num_classes, width=len(found.stem[1].weight))
+    assert all(torch.equal(value, found.state_dict()[key]) for key, value in alone.state_dict().items())
 
 
 def test_shuffled_images_are_the_same_patches_in_another_order():

@@ -43,6 +43,18 @@ def test_the_highest_patches_share_the_point():
     torch.testing.assert_close(pointing_game(two, corner_mask()), torch.tensor([(1 + 1 / 6) / 2]))
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_fractions_have_the_dtype_of_the_maps_and_their_accuracy(dtype):
+    """One map, 1 on the left patch and 3 on the right; the object covers a third and two thirds of these."""
+    mask = torch.tensor([[[1, 0, 0, 1, 1, 0]]], dtype=torch.bool)
+    maps = torch.tensor([[[1, 3]]], dtype=dtype)
+    mass, point = attention_mass(maps, mask), pointing_game(maps, mask)
+    assert mass.dtype == point.dtype == dtype
+    accuracy = 1e-15 if dtype == torch.float64 else 1e-3
+    assert mass.item() == pytest.approx(7 / 12, abs=accuracy)
+    assert point.item() == pytest.approx(2 / 3, abs=accuracy)
+
+
 def test_a_grid_that_does_not_divide_the_mask_is_refused():
     with pytest.raises(ValueError, match="mask width 6 is not divisible by the map's grid of 4"):
         attention_mass(torch.rand(1, 2, 4), corner_mask())

@@ -13,7 +13,7 @@ EACH = {
     "crop": lambda images, generator: random_crop(images, 3, generator),
     "resized_crop": lambda images, generator: random_resized_crop(images, 0.3, generator),
     "flip": random_flip,
-    "turn": lambda images, generator: random_affine(images, degrees=40, generator=generator),
+    "rotate": lambda images, generator: random_affine(images, degrees=40, generator=generator),
     "shift": lambda images, generator: random_affine(images, shift=0.3, generator=generator),
     "scale": lambda images, generator: random_affine(images, scale=0.3, generator=generator),
     "shear": lambda images, generator: random_affine(images, shear=0.3, generator=generator),
@@ -87,6 +87,38 @@ def test_shape_kind_range_and_input_are_kept(name, channels, device):
     assert torch.equal(images, before)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("name", EACH)
+def test_the_dtype_is_kept_and_half_is_computed_in_float32(name, dtype):
+    """A half precision is rounded once, so the result is that of float32, rounded."""
+    images = torch.rand(16, 3, 9, 13, dtype=torch.float64).to(dtype)
+    result, single = EACH[name](images, seeded("cpu")), EACH[name](images.float(), seeded("cpu"))
+    assert result.dtype == dtype and single.dtype == torch.float32
+    if dtype == torch.float64:
+        torch.testing.assert_close(result.float(), single, rtol=0, atol=1e-5)
+    else:
+        assert torch.equal(result, single.to(dtype))
+
+
+@pytest.mark.parametrize("mix", [mixup, cutmix, Augment(mixup=1.0, cutmix=1.0)])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_targets_keep_their_dtype(mix, dtype):
+    options = () if isinstance(mix, Augment) else (1.0,)
+    images, targets = torch.rand(8, 3, 9, 13), torch.eye(8)
+    mixed, soft = mix(images, targets.to(dtype), *options, seeded("cpu"))
+    expected, expected_soft = mix(images, targets, *options, seeded("cpu"))
+    assert soft.dtype == dtype
+    torch.testing.assert_close(soft, expected_soft.to(dtype))
+    assert torch.equal(mixed, expected)
+
+
+@pytest.mark.parametrize("name", ["rotate", "resized_crop", "colour", "rand_augment", "erase", "mixup", "all"])
+def test_bytes_are_refused(name, no_shape_checks):
+    """They would be taken for pixels in 0..1, and come out black and white."""
+    with pytest.raises(ValueError, match=r"images must be floating point, got torch\.uint8"):
+        EACH[name](torch.zeros(4, 3, 9, 13, dtype=torch.uint8), seeded("cpu"))
+
+
 @pytest.mark.parametrize("name", EACH)
 def test_no_operation_waits_for_the_device(name):
     images = torch.rand(16, 3, 9, 13)
@@ -137,7 +169,7 @@ def test_solarise_by_hand():
 
 
 def test_autocontrast_by_hand():
-    """0.2…0.6 becomes 0…1, channel by channel; an even channel stays; half the share goes half the way."""
+    """0.2…0.6 becomes 0…1, channel by channel; an even channel stays; half the fraction goes half the way."""
     images = torch.tensor([[0.2, 0.4, 0.6], [0.3, 0.3, 0.3]]).reshape(1, 2, 1, 3).repeat(2, 1, 1, 1)
     full, half = autocontrast(images, each(1.0, 0.5))[:, :, 0]
     torch.testing.assert_close(full, torch.tensor([[0.0, 0.5, 1.0], [0.3, 0.3, 0.3]]))
@@ -181,13 +213,13 @@ def test_rand_augment_takes_each_operation_as_often():
     results = rand_augment(torch.full((4000, 1, 17, 17), 0.5), 1.0, num_ops=1)[:, 0]
     kept = (results[:, 8, 8] - 0.5).abs() < 1e-5
     even = (results - results[:, 8:9, 8:9]).flatten(1).abs().amax(1) < 1e-5
-    share = {"moved": kept & ~even, "same": kept & even, "other": ~kept & even}
-    # turn, slant and shift bring in zeros at the border
-    assert share["moved"].float().mean().item() == pytest.approx(3 / 8, abs=0.03)
+    fraction = {"moved": kept & ~even, "same": kept & even, "other": ~kept & even}
+    # rotate, shear and shift bring in zeros at the border
+    assert fraction["moved"].float().mean().item() == pytest.approx(3 / 8, abs=0.03)
     # nothing, solarise (1 − ½ = ½), autocontrast, and the tenth of posterise that leaves 8 bits
-    assert share["same"].float().mean().item() == pytest.approx(3.1 / 8, abs=0.03)
+    assert fraction["same"].float().mean().item() == pytest.approx(3.1 / 8, abs=0.03)
     # colour, and the rest of posterise
-    assert share["other"].float().mean().item() == pytest.approx(1.9 / 8, abs=0.03)
+    assert fraction["other"].float().mean().item() == pytest.approx(1.9 / 8, abs=0.03)
 
 
 def test_augment_off_changes_nothing():
@@ -240,9 +272,38 @@ def test_mixup_and_cutmix_share_the_images():
         ({"scale": 1.0}, "scale must be at least 0 and at most 0.99, got 1.0"),
         ({"mixup": -0.2}, "mixup must be a finite number of at least 0, got -0.2"),
         ({"cutmix": float("inf")}, "cutmix must be a finite number of at least 0, got inf"),
+        ({"resized_crop": True}, "resized_crop must be at least 0 and at most 1, got True"),
+        ({"erase": False}, "erase must be at least 0 and at most 1, got False"),
+        ({"mixup": True}, "mixup must be a finite number of at least 0, got True"),
+        ({"crop": True}, "crop must be an int of at least 0, got True"),
+        ({"flip": 1}, "flip must be True or False, got 1"),
+        ({"flip": "no"}, "flip must be True or False, got 'no'"),
         ({"shift": float("nan")}, "shift must be at least 0 and at most 1, got nan"),
     ],
 )
 def test_bad_options(option, message, no_shape_checks):
     with pytest.raises(ValueError, match=message):
         Augment(**option)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda images: random_crop(images, 5), "padding must be below the shorter side of images of 5×8, got 5"),
+        (lambda images: random_crop(images, -1), "padding must be an int of at least 0, got -1"),
+        (lambda images: Augment(crop=9)(images, torch.eye(2)), "padding must be below .* 5×8, got 9"),
+        (lambda images: rand_augment(images, 9), "magnitude must be at least 0 and at most 1, got 9"),
+        (lambda images: random_erase(images, 25), "probability must be at least 0 and at most 1, got 25"),
+        (lambda images: random_resized_crop(images, 1.5), "lowest must be at least 0 and at most 1, got 1.5"),
+    ],
+)
+def test_values_that_mean_nothing_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(torch.rand(2, 3, 5, 8))
+
+
+def test_the_largest_crop_that_is_allowed_shows_a_part_of_every_image():
+    """±4 pixels of shift on images of 5 × 8 leave 1 to 5 rows and 4 to 8 columns."""
+    crops = random_crop(torch.ones(4000, 1, 5, 8), 4)[:, 0]
+    assert crops.any(2).sum(1).unique().tolist() == [1, 2, 3, 4, 5]
+    assert crops.any(1).sum(1).unique().tolist() == [4, 5, 6, 7, 8]

@@ -21,10 +21,10 @@ from vit_tutorial.augment.geometry import (
 SIZES = [(1, 8, 8), (3, 6, 10), (2, 9, 5)]
 
 
-def at(images, angle=0.0, size=1.0, slant=0.0, shift=(0.0, 0.0)):
+def at(images, angle=0.0, size=1.0, shear=0.0, shift=(0.0, 0.0)):
     """affine with the same amounts for every image."""
     b = len(images)
-    amounts = (torch.full((b,), float(amount), device=images.device) for amount in (angle, size, slant))
+    amounts = (torch.full((b,), float(amount), device=images.device) for amount in (angle, size, shear))
     return affine(images, *amounts, torch.tensor(shift, device=images.device).expand(b, 2))
 
 
@@ -47,9 +47,9 @@ def test_random_crop_is_pad_and_slice(shape, device, dtype):
 
 
 def test_random_crop_by_hand():
-    """One pixel in a 1×1 image: it stays in one of nine cases, else the padding is seen."""
-    crops = random_crop(torch.ones(9000, 1, 1, 1), 1)
-    assert crops.mean().item() == pytest.approx(1 / 9, abs=0.01)
+    """A 2×2 image: in each direction one window of three shows it all and two show half, so (2/3)² is left."""
+    crops = random_crop(torch.ones(9000, 1, 2, 2), 1)
+    assert crops.mean().item() == pytest.approx(4 / 9, abs=0.01)
     images = torch.rand(4, 1, 3, 5)
     assert torch.equal(random_crop(images, 0), images)
 
@@ -60,8 +60,8 @@ def test_resized_crop_is_torchvisions(part, device):
     """But for the outermost pixels, which may take in a little of what lies beside the part."""
     top, left, height, width = part
     images = torch.rand(2, 3, 12, 18, device=device)
-    shares = height / 12, width / 18, top / max(1, 12 - height), left / max(1, 18 - width)
-    ours = resized_crop(images, *(torch.full((2,), share, device=device) for share in shares))
+    fractions = height / 12, width / 18, top / max(1, 12 - height), left / max(1, 18 - width)
+    ours = resized_crop(images, *(torch.full((2,), fraction, device=device) for fraction in fractions))
     theirs = torchvision_resized_crop(images, *part, [12, 18], antialias=False)
     assert ours.shape == images.shape
     rows, cols = 12 // height, 18 // width  # pixels of the result that one of the part makes
@@ -79,11 +79,11 @@ def test_random_resized_crop_takes_parts_of_the_area_asked_for():
     assert tall.max() < 1.001
     assert wide.max() < 1.001
     inside = (tall < 0.999) & (wide < 0.999)
-    area, proportion = (tall * wide)[inside], (wide / tall)[inside]
+    area, aspect_ratio = (tall * wide)[inside], (wide / tall)[inside]
     assert 0.399 < area.min() < 0.42
     assert (tall * wide).max() > 0.97
-    assert proportion.min() == pytest.approx(3 / 4, abs=0.02)
-    assert proportion.max() == pytest.approx(4 / 3, abs=0.02)
+    assert aspect_ratio.min() == pytest.approx(3 / 4, abs=0.02)
+    assert aspect_ratio.max() == pytest.approx(4 / 3, abs=0.02)
     middle = (parts[:, 0, 5:7, 0].mean(1), parts[:, 1, 0, 7:9].mean(1))
     assert all(place.std() > 0.02 for place in middle)
     assert torch.corrcoef(torch.stack(middle))[0, 1].abs() < 0.1  # across and down are drawn separately
@@ -146,8 +146,8 @@ def test_turns_on_rectangles_keep_the_middle_square(height, width, device):
     torch.testing.assert_close(quarter, torch.zeros_like(quarter), rtol=0, atol=1e-5)
 
 
-def test_a_turn_on_a_rectangle_keeps_lengths():
-    """A bar of 41×3 pixels in a 61×121 image; a turn by 30° that forgot the sides' proportion would bend its size."""
+def test_a_rotation_on_a_rectangle_keeps_lengths():
+    """A bar of 41×3 pixels in a 61×121 image; a rotation by 30° that forgot the aspect ratio would bend its size."""
     images = torch.zeros(1, 1, 61, 121)
     images[:, :, 29:32, 40:81] = 1
     turned = at(images, angle=math.pi / 6)[0, 0]
@@ -168,9 +168,9 @@ def test_size_two_shows_everything_twice_as_large():
 
 
 @pytest.mark.parametrize(("height", "width"), [(5, 9), (9, 5)])
-def test_slant_moves_rows_below_the_middle_to_the_right(height, width):
+def test_shear_moves_rows_below_the_middle_to_the_right(height, width):
     images = torch.rand(1, 1, height, width)
-    slanted = at(images, slant=1)
+    sheared = at(images, shear=1)
     for row in range(height):
         moved = row - height // 2
         expected = images[0, 0, row].roll(moved)
@@ -178,13 +178,13 @@ def test_slant_moves_rows_below_the_middle_to_the_right(height, width):
             expected[:moved] = 0
         elif moved < 0:
             expected[moved:] = 0
-        torch.testing.assert_close(slanted[0, 0, row], expected, rtol=0, atol=1e-5)
+        torch.testing.assert_close(sheared[0, 0, row], expected, rtol=0, atol=1e-5)
 
 
-def test_order_is_slant_size_turn_shift():
+def test_order_is_shear_size_rotation_shift():
     images = torch.rand(1, 1, 9, 9)
-    together = at(images, angle=math.pi / 2, slant=1, shift=(2 / 9, -1 / 9))
-    step_by_step = at(at(at(images, slant=1), angle=math.pi / 2), shift=(2 / 9, -1 / 9))
+    together = at(images, angle=math.pi / 2, shear=1, shift=(2 / 9, -1 / 9))
+    step_by_step = at(at(at(images, shear=1), angle=math.pi / 2), shift=(2 / 9, -1 / 9))
     inner = (..., slice(0, 6), slice(3, 9))  # where neither cut anything off before the last step
     torch.testing.assert_close(together[inner], step_by_step[inner], rtol=0, atol=1e-5)
 
@@ -232,9 +232,9 @@ def test_erased_rectangles(device):
     assert 0.32 < area.max() < 0.345
     assert area.mean().item() == pytest.approx((0.02 + 0.33) / 2, rel=0.05)
     large = area > 0.1
-    proportion = (height / 60 / (width / 90))[large]
-    assert 0.45 < proportion.min() < 0.55
-    assert 1.8 < proportion.max() < 2.2
+    aspect_ratio = (height / 60 / (width / 90))[large]
+    assert 0.45 < aspect_ratio.min() < 0.55
+    assert 1.8 < aspect_ratio.max() < 2.2
     noise = erased[:, 0][changed]
     assert noise.amin() >= 0
     assert noise.amax() <= 1
@@ -245,5 +245,5 @@ def test_erased_rectangles(device):
 @pytest.mark.parametrize("probability", [0.0, 0.25, 1.0])
 def test_erase_probability(probability):
     images = torch.full((2000, 1, 12, 16), 2.0)
-    share = (random_erase(images, probability) != images).flatten(1).any(1).float().mean()
-    assert share.item() == pytest.approx(probability, abs=0.03)
+    fraction = (random_erase(images, probability) != images).flatten(1).any(1).float().mean()
+    assert fraction.item() == pytest.approx(probability, abs=0.03)

@@ -1,4 +1,4 @@
-"""Mixup and CutMix: targets are the shares of the pixels that are really there."""
+"""Mixup and CutMix: targets are the fractions of the pixels that are really there."""
 
 import pytest
 import torch
@@ -18,19 +18,19 @@ def batch(num, classes=4, size=(6, 10), device="cpu"):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("mix", [mixup, cutmix])
 @pytest.mark.parametrize("alpha", [0.2, 1.0])
-def test_targets_are_the_shares_of_the_pixels(mix, alpha, device):
+def test_targets_are_the_fractions_of_the_pixels(mix, alpha, device):
     images, targets = batch(200, device=device)
     mixed, mixed_targets = mix(images, targets, alpha)
     torch.testing.assert_close(mixed_targets, mixed.mean((2, 3)))
     torch.testing.assert_close(mixed_targets.sum(1), torch.ones(200, device=device))
     assert ((mixed_targets > 0).sum(1) <= 2).all()
-    assert len(mixed_targets.amax(1).unique()) > 20  # a share for each image, not one for the batch
+    assert len(mixed_targets.amax(1).unique()) > 20  # a fraction for each image, not one for the batch
     assert (mixed_targets.amax(1) < 0.9).float().mean() > 0.1
 
 
 @pytest.mark.parametrize("mix", [mixup, cutmix])
 def test_every_image_serves_once_as_a_partner(mix):
-    """Images of constant, different brightness; the partner follows from pixel and share."""
+    """Images of constant, different brightness; the partner follows from pixel and fraction."""
     images = torch.arange(8.0).reshape(8, 1, 1, 1).expand(8, 1, 40, 40).contiguous() / 8
     targets = torch.eye(8)
     _, mixed = mix(images, targets, 1.0)
@@ -49,7 +49,7 @@ def test_mixup_blends_evenly_and_keeps_what_was_mixed():
     torch.testing.assert_close(mixed, mixed_targets[:, :, None, None].expand_as(mixed))
 
 
-def test_cutmix_puts_in_one_full_rectangle_of_the_images_proportions():
+def test_cutmix_puts_in_one_full_rectangle_of_the_images_aspect_ratio():
     images, targets = batch(2000, classes=2, size=(40, 60))
     mixed, _ = cutmix(images, targets, 1.0)
     changed = (mixed != images).any(1)
@@ -71,11 +71,11 @@ def test_mixed_targets_may_be_soft_already():
 
 
 @pytest.mark.parametrize("alpha", [0.2, 0.8, 1.0, 3.0])
-def test_mixup_shares_are_beta_distributed(alpha):
+def test_mixup_fractions_are_beta_distributed(alpha):
     images = torch.zeros(4000, 1, 1, 1)
-    shares = mixup(images, torch.eye(4000), alpha, torch.Generator().manual_seed(1))[1].diagonal()
-    shares = shares[shares < 1]  # an image that is its own partner
-    assert stats.kstest(shares.numpy(), stats.beta(alpha, alpha).cdf).pvalue > 0.01
+    fractions = mixup(images, torch.eye(4000), alpha, torch.Generator().manual_seed(1))[1].diagonal()
+    fractions = fractions[fractions < 1]  # an image that is its own partner
+    assert stats.kstest(fractions.numpy(), stats.beta(alpha, alpha).cdf).pvalue > 0.01
 
 
 @pytest.mark.parametrize("mix", [mixup, cutmix])
@@ -101,7 +101,7 @@ def test_class_numbers_are_no_targets(mix, no_shape_checks):
         mix(images, targets.long(), 1.0)
 
 
-def test_a_tiny_alpha_leaves_finite_shares():
+def test_a_tiny_alpha_leaves_finite_fractions():
     """Both gamma draws underflow to 0 there."""
     images, targets = batch(500)
     mixed, mixed_targets = mixup(images, targets, 1e-4)

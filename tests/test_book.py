@@ -1,17 +1,13 @@
 """The built pages: complete, with the outputs that nbmake got, readable without eyes and without a network."""
 
 import re
-import sys
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
 from bs4 import BeautifulSoup
-from notebook_rules import NOTEBOOKS, ROOT, cells, read
-
-sys.path.insert(0, str(ROOT / "book"))
-import links
+from notebook_rules import NOTEBOOKS, ROOT, badge, cells, read
 
 HTML = ROOT / "_build" / "html"
 EXECUTED = ROOT / "_build" / "executed"
@@ -132,12 +128,10 @@ def test_figures_bear_the_alt_text_of_their_cells(path):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_colab_opens_this_notebook(path):
-    slug, branch = links.address(ROOT)
-    opens = f"https://colab.research.google.com/github/{slug}/blob/{branch}/notebooks/{path.name}"
     soup = page(f"notebooks/{path.stem}")
     button = [link["href"] for link in soup.select(".dropdown-launch-buttons a[href*='colab']")]
-    badge = [link["href"] for link in soup.select("article a[href*='colab.research.google.com']")]
-    assert button == badge == [opens]
+    link = [link["href"] for link in soup.select("article a[href*='colab.research.google.com']")]
+    assert button == link == [badge(path.name)]
 
 
 # Pages with one fault each -----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from vit_tutorial.runs import FOLDER, load_metrics, recipe_from_dict, recorded_r
 from vit_tutorial.speed import training_flops
 from vit_tutorial.what_matters import SWEEPS, effect_interval, read_rows
 
-SHARES = ("share-1", "share-3", "share-10", "share-30")
+FRACTIONS = ("fraction-1", "fraction-3", "fraction-10", "fraction-30")
 INGREDIENTS = (  # of chapter 7's ablation
     *("constant-lr", "no-warmup", "adamw", "adamw-quarter-lr", "decay-all", "no-clipping", "no-average"),
     *("no-final-norm", "torch-init", "no-augment", "rand-augment", "label-smoothing", "mixup", "cutmix"),
@@ -38,8 +38,8 @@ def points(sweep: str, key: str = "test_accuracy") -> dict[str, list[float]]:
 
 
 def single_changes(values: dict) -> dict:
-    """Those of the ViT with one thing changed, and the base: without the ResNet, the shares and the shuffled images."""
-    return {name: v for name, v in values.items() if not any(w in name for w in ("resnet", "shuffled", "share"))}
+    """Those of the ViT with one thing changed, and the base: without the ResNet, fractions and shuffled images."""
+    return {name: v for name, v in values.items() if not any(w in name for w in ("resnet", "shuffled", "fraction"))}
 
 
 def effect_of(values: dict[str, list[float]], variant: str, base: str) -> tuple[float, float, float]:
@@ -196,8 +196,8 @@ def test_what_chapter_10_says_of_mnist_is_what_was_recorded():
     for variant in ("resnet", "resnet-equal-time"):
         assert effect(variant)[1] > 0 and 100 - mean[variant] < (100 - mean["base"]) / 2
     assert spent["resnet-equal-time"] < spent["base"] < spent["resnet"]
-    assert all(mean[f"resnet-{share}"] > mean[share] for share in SHARES)
-    assert abs(effect("resnet-share-1")[0]) < 0.5
+    assert all(mean[f"resnet-{share}"] > mean[share] for share in FRACTIONS)
+    assert abs(effect("resnet-fraction-1")[0]) < 0.5
 
     for order in ("shuffled-patches", "shuffled-pixels"):
         lost = effect(f"resnet-{order}", "resnet-no-augment")[0]
@@ -240,11 +240,11 @@ def test_what_chapter_10_says_of_the_shapes_is_what_was_recorded():
     assert all(effect(variant)[2] < 0 for variant in ("rand-augment", "mixup", "cutmix"))
     assert effect("no-augment")[1] < 0 < effect("no-augment")[2]
 
-    assert min(mean["resnet"], mean["resnet-equal-time"], mean["resnet-share-10"]) > 99.5
+    assert min(mean["resnet"], mean["resnet-equal-time"], mean["resnet-fraction-10"]) > 99.5
     assert spent["resnet-equal-time"] < 1.2 * spent["base"] and spent["base"] < spent["resnet"]
-    assert all(mean[f"resnet-{share}"] > mean[share] for share in SHARES)
-    assert mean["share-10"] < mean["base"] - 10 and mean["share-3"] < 40
-    assert 12 < mean["share-1"] < 17 and 22 < mean["resnet-share-1"] < 30  # "one in seven", "about one in four"
+    assert all(mean[f"resnet-{share}"] > mean[share] for share in FRACTIONS)
+    assert mean["fraction-10"] < mean["base"] - 10 and mean["fraction-3"] < 40
+    assert 12 < mean["fraction-1"] < 17 and 22 < mean["resnet-fraction-1"] < 30  # "one in seven", "about one in four"
     middle, low, high = effect("shuffled-patches", "no-augment")
     assert low < 0 < high and high - low > 4  # "too wide to tell"
     middle, low, high = effect("resnet-shuffled-patches", "resnet-no-augment")
@@ -341,10 +341,10 @@ def test_what_chapter_10_says_of_the_resnet_on_cifar10_is_what_was_recorded():
     assert round(mean["resnet"] - mean["base"]) == 10 and round(mean["resnet-equal-time"] - mean["base"]) == 15
     spent = recorded("cifar10", "seconds")
     assert max(spent["resnet"]) < max(spent["resnet-equal-time"]) < min(spent["base"])
-    ahead = [mean[f"resnet-{share}"] - mean[share] for share in SHARES] + [mean["resnet"] - mean["base"]]
+    ahead = [mean[f"resnet-{share}"] - mean[share] for share in FRACTIONS] + [mean["resnet"] - mean["base"]]
     assert 8 < min(ahead) < max(ahead) < 14  # "by eight to fourteen points at every share"
-    tenth, low, high = effect_of(accuracies, "resnet-share-10", "base")
-    assert round(tenth) == 4 and low < 0 < high and min(accuracies["resnet-share-10"]) > max(accuracies["base"])
+    tenth, low, high = effect_of(accuracies, "resnet-fraction-10", "base")
+    assert round(tenth) == 4 and low < 0 < high and min(accuracies["resnet-fraction-10"]) > max(accuracies["base"])
 
     def lost(order: str, prefix: str = "") -> float:
         return mean[f"{prefix}no-augment"] - mean[f"{prefix}shuffled-{order}"]
@@ -366,7 +366,7 @@ def pace(sweep: str, variant: str) -> float:
 
 def over_shares(variant: str) -> list[str]:
     """The names of a variant's runs on 1, 3, 10, 30 and 100 per cent of the images."""
-    return [*(share if variant == "base" else f"{variant}-{share}" for share in SHARES), variant]
+    return [*(share if variant == "base" else f"{variant}-{share}" for share in FRACTIONS), variant]
 
 
 def test_what_chapter_10_says_of_equal_time_is_what_was_recorded():

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 import torchvision
-from fake_data import fake_mnist_download, mnist_file, write_cifar_batches, write_mnist, write_tree
+from fake_data import mnist_file, packed_cifar, packed_mnist, write_cifar_batches, write_mnist, write_tree
+from local_host import local_host
 from sklearn.datasets import load_digits
 
 from vit_tutorial.data import data_root, load_dataset, sources
@@ -27,7 +28,12 @@ def no_network(monkeypatch):
     def refuse(*args, **kwargs):
         raise ConnectionRefusedError(111, "Connection refused")
 
-    monkeypatch.setattr(socket, "create_connection", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+def visible(root: Path) -> list[str]:
+    """All files but locks."""
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and path.suffix != ".lock")
 
 
 @pytest.fixture
@@ -63,33 +69,54 @@ def test_the_validation_split_is_fixed(root):
     assert torch.equal(load_dataset("mnist", "val", root=root).images, first)
 
 
-def test_mnist_is_downloaded_once(tmp_path, monkeypatch):
-    asked = []
+@pytest.fixture
+def mnist_host(monkeypatch):
+    """MNIST's second mirror is on this machine; its first has nothing."""
+    with local_host({f"mirror/{name}": content for name, content in packed_mnist(monkeypatch).items()}) as host:
+        monkeypatch.setattr(torchvision.datasets.MNIST, "mirrors", [host.url("empty/"), host.url("mirror/")])
+        yield host
 
-    def download(url, download_root, filename, md5):
-        asked.append(filename)
-        fake_mnist_download(url, download_root, filename, md5)
 
-    monkeypatch.setattr(torchvision.datasets.mnist, "download_and_extract_archive", download)
+def test_mnist_is_downloaded_once(tmp_path, mnist_host):
     for split in SPLITS:
         load_dataset("mnist", split, root=tmp_path)
-    assert len(asked) == 4
-    assert sorted(path.name for path in (tmp_path / "MNIST/raw").iterdir()) == sorted(sources.MNIST_FILES)
+    packed = [f"{place}/{name}.gz" for name in sources.MNIST_FILES for place in ("empty", "mirror")]
+    assert sorted(mnist_host.requests) == sorted(packed)
+    assert visible(tmp_path) == sorted(f"MNIST/raw/{name}" for name in sources.MNIST_FILES)
+    assert len(torchvision.datasets.MNIST(tmp_path)) == 30  # torchvision finds them, too
 
 
-def test_mnist_download_that_breaks_off_can_be_repeated(tmp_path, monkeypatch):
-    def breaks_off(url, download_root, filename, md5):
-        if filename.startswith("t10k"):
-            Path(download_root, filename).write_bytes(b"ha")
+def test_a_mnist_download_that_breaks_off_can_be_repeated(tmp_path, mnist_host, monkeypatch):
+    unpack = torchvision.datasets.utils.extract_archive
+
+    def breaks_off(packed, folder):
+        if packed.name.startswith("t10k"):
+            packed.with_suffix("").write_bytes(b"ha")
             raise KeyboardInterrupt
-        fake_mnist_download(url, download_root, filename, md5)
+        unpack(packed, folder)
 
-    monkeypatch.setattr(torchvision.datasets.mnist, "download_and_extract_archive", breaks_off)
-    with pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
+        patch.setattr(torchvision.datasets.utils, "extract_archive", breaks_off)
+        with pytest.raises(KeyboardInterrupt):
+            load_dataset("mnist", root=tmp_path)
+    assert visible(tmp_path) == []
+    mnist_host.broken = True
+    with pytest.raises(
+        FileNotFoundError, match=r"empty/train.*: 404 .*mirror/train.*: IncompleteRead.*VIT_TUTORIAL_DATA"
+    ):
         load_dataset("mnist", root=tmp_path)
-    assert [path for path in tmp_path.rglob("*") if path.suffix != ".lock"] == []
-    monkeypatch.setattr(torchvision.datasets.mnist, "download_and_extract_archive", fake_mnist_download)
+    assert visible(tmp_path) == []
+    mnist_host.broken = False
     assert len(load_dataset("mnist", root=tmp_path)) == 25
+
+
+def test_another_file_in_mnist_s_place_is_named(tmp_path, mnist_host):
+    mnist_host.files["mirror/t10k-labels-idx1-ubyte.gz"] = b"another"
+    with pytest.raises(
+        FileNotFoundError, match=r"mirror/t10k-labels-idx1-ubyte.gz sent .*: its md5 is \w{32}, not \w{32}"
+    ):
+        load_dataset("mnist", root=tmp_path)
+    assert visible(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -138,14 +165,12 @@ def test_damaged_cifar10_batch(tmp_path, monkeypatch):
 
 
 def test_cifar10_is_downloaded(tmp_path, monkeypatch):
-    write_cifar_batches(tmp_path / "elsewhere", monkeypatch)  # tells torchvision the checksums
-
-    def download(url, download_root, filename, md5):
-        write_cifar_batches(Path(download_root), monkeypatch)
-
-    monkeypatch.setattr(torchvision.datasets.cifar, "download_and_extract_archive", download)
-    assert len(load_dataset("cifar10", "test", root=tmp_path / "root")) == 10
-    assert [path.name for path in (tmp_path / "root").iterdir() if path.suffix != ".lock"] == ["cifar-10-batches-py"]
+    with local_host(packed_cifar(tmp_path / "made", monkeypatch)) as host:
+        monkeypatch.setattr(torchvision.datasets.CIFAR10, "url", host.url("cifar-10-python.tar.gz"))
+        assert len(load_dataset("cifar10", "test", root=tmp_path / "root")) == 10
+        assert len(load_dataset("cifar10", "train", root=tmp_path / "root")) == 45
+    assert host.requests == ["cifar-10-python.tar.gz"]
+    assert {Path(file).parent.name for file in visible(tmp_path / "root")} == {"cifar-10-batches-py"}
 
 
 def test_cifar10_images(tmp_path):
@@ -211,7 +236,7 @@ def test_without_data_and_network(tmp_path, no_network, name):
     message = rf"{title} is not at hand: .* its download failed: .*refused.*VIT_TUTORIAL_DATA\.$"
     with pytest.raises(FileNotFoundError, match=message):
         load_dataset(name, root=tmp_path / "new")
-    assert [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".lock"] == []
+    assert visible(tmp_path) == []
 
 
 def test_fallback_warns(tmp_path, no_network):

@@ -1,6 +1,7 @@
 """A download happens once, whole, or not at all."""
 
 import errno
+import hashlib
 import multiprocessing
 import os
 import socket
@@ -8,9 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+from local_host import local_host
 
 from vit_tutorial.data import downloads
-from vit_tutorial.data.downloads import ensure
+from vit_tutorial.data.downloads import download, ensure
 
 FILES = ("a", "b")
 
@@ -53,7 +55,14 @@ def test_a_folder_that_lacks_a_file_is_completed_and_other_files_stay(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError("reset"), OSError(errno.ENOSPC, "No space left")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyboardInterrupt,
+        ConnectionResetError(errno.ECONNRESET, "Connection reset"),
+        OSError(errno.ENOSPC, "No space left"),
+    ],
+)
 def test_an_interrupted_download_leaves_nothing_and_the_next_one_works(tmp_path, error):
     def interrupted(folder: Path) -> Path:
         (folder / "a").write_text("who")
@@ -117,7 +126,7 @@ def test_download_switched_off(tmp_path):
 
 def test_the_reason_comes_on_one_line(tmp_path):
     def fails(folder: Path) -> Path:
-        raise RuntimeError("Error downloading:\nTried here, got:\nrefused")
+        raise OSError("Error downloading:\nTried here, got:\nrefused")
 
     with pytest.raises(
         FileNotFoundError, match=r"failed: Error downloading: Tried here, got: refused\. .*VIT_TUTORIAL"
@@ -151,14 +160,69 @@ def test_a_really_read_only_root(tmp_path):
         tmp_path.chmod(0o755)
 
 
-def test_a_silent_host_is_given_up_and_the_process_keeps_its_own_limit(tmp_path):
-    limits = []
+CONTENT = b"the file" * 1000
+MD5 = "md5:" + hashlib.md5(CONTENT).hexdigest()
 
-    def note(folder: Path) -> Path:
-        limits.append(socket.getdefaulttimeout())
-        return fetch(folder)
 
+@pytest.fixture
+def host():
+    with local_host({"file": CONTENT, "mirror/file": CONTENT, "damaged/file": CONTENT[::-1]}) as server:
+        yield server
+
+
+@pytest.mark.parametrize("checksum", [MD5, MD5[:12], "sha256:" + hashlib.sha256(CONTENT).hexdigest()[:8]])
+def test_a_file_arrives_as_it_was_sent(host, tmp_path, checksum, capsys):
+    download([host.url("file"), host.url("mirror/file")], tmp_path / "file", checksum)
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert host.requests == ["file"]  # the mirror was not needed
+    assert "100%" in capsys.readouterr().err
+
+
+def test_mirrors_are_tried_in_turn(host, tmp_path):
+    urls = [host.url(path) for path in ("nowhere", "damaged/file", "mirror/file", "file")]
+    download(urls, tmp_path / "file", MD5, progress=False)
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert host.requests == ["nowhere", "damaged/file", "mirror/file"]
+
+
+def test_every_mirror_s_failure_is_named(host, tmp_path):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # and nobody listens
+        refused = f"http://127.0.0.1:{unused.getsockname()[1]}/file"
+        with pytest.raises(OSError) as error:
+            download([refused, host.url("nowhere"), host.url("damaged/file")], tmp_path / "file", MD5, progress=False)
+    first, second, third = str(error.value).split("; ")
+    assert first.startswith(refused) and first.endswith("Connection refused")
+    assert second.startswith(f"{host.url('nowhere')}: 404")
+    wrong = hashlib.md5(CONTENT[::-1]).hexdigest()
+    assert third.startswith(host.url("damaged/file")) and third.endswith(f"its md5 is {wrong}, not {MD5[4:]}")
+
+
+def test_a_host_that_breaks_off(host, tmp_path):
+    host.broken = True
+    with pytest.raises(OSError, match=r"file: IncompleteRead\(4000 bytes read, 4000 more expected\)"):
+        download([host.url("file")], tmp_path / "file", MD5, progress=False)
+
+
+def test_a_silent_host_is_given_up_and_the_process_keeps_its_own_limit(host, tmp_path, monkeypatch):
+    monkeypatch.setattr(downloads, "TIMEOUT", 0.1)
+    host.silent_for = 1.0
     before = socket.getdefaulttimeout()
-    ensure("Set", tmp_path, "side", FILES, note)
-    assert limits == [downloads.TIMEOUT]
-    assert socket.getdefaulttimeout() == before
+    with pytest.raises(OSError, match="timed out"):
+        download([host.url("file")], tmp_path / "file", MD5, progress=False)
+    assert host.limits == [before]  # while it was asked; other connections of the process are not hurried
+
+
+def test_a_disk_that_is_full_is_not_the_host_s_fault(host, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def fetched(folder: Path) -> Path:
+        download([host.url("file"), host.url("mirror/file")], folder / "file", MD5)
+        return folder
+
+    monkeypatch.setattr(downloads.HTTPDownloader, "__call__", full)
+    with pytest.raises(
+        FileNotFoundError, match=r"cannot take it: .*No space left on device\. Name a folder .* in THERE"
+    ):
+        ensure("Set", tmp_path, "side", ["file"], fetched, "THERE")

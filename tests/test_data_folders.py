@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from fake_data import write_image, write_tree
+from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from vit_tutorial.data import Dataset, folders, load_dataset
 from vit_tutorial.data.folders import decode_cached, find_images
@@ -32,6 +33,10 @@ def test_images_are_found_in_order_and_other_files_passed_over(tmp_path):
         "bee/001.png",
     ]
     assert labels.tolist() == [0, 0, 1, 1]
+
+
+def test_what_torchvision_s_image_folder_takes_is_taken():
+    assert folders.IMG_EXTENSIONS == IMG_EXTENSIONS
 
 
 def test_labels_follow_the_given_classes(tmp_path):
@@ -81,7 +86,7 @@ def test_splits_that_are_there_are_used(tmp_path):
 
 
 def test_bad_folders(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere is no folder"):
+    with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
         load_dataset(f"folder:{tmp_path / 'nowhere'}", root=tmp_path)
     write_tree(tmp_path / "few", ("ape", "bee"), 4)
     with pytest.raises(ValueError, match="few has 8 images to train on; val needs a tenth: 10 at least"):
@@ -221,6 +226,6 @@ def test_a_truncated_image_is_named_and_nothing_is_cached(cached):
     root, load, _ = cached
     file = root / "own/bee/001.png"
     file.write_bytes(file.read_bytes()[:40])
-    with pytest.raises(ValueError, match=r"bee/001.png is no whole image: .*\. Replace or delete it"):
+    with pytest.raises(ValueError, match=r"bee/001.png is not a whole image: .*\. Replace or delete it"):
         load()
     assert not (root / "cache").exists()

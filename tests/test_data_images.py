@@ -48,6 +48,40 @@ def test_a_part_of_a_set(files, where):
         assert torch.equal(images, in_memory(files).images[index])
 
 
+@pytest.mark.parametrize("where", [in_memory, lambda files: files])
+@pytest.mark.parametrize("index", [-1, 0, 3, torch.tensor(3), True, None, torch.tensor([[1, 2]])], ids=repr)
+def test_an_index_that_is_no_part_of_a_set_is_refused(files, where, index):
+    with pytest.raises(ValueError, match=r"index must be a slice or a row of indices, as in .*, got "):
+        where(files)[index]
+
+
+@pytest.mark.parametrize("where", [in_memory, lambda files: files])
+def test_one_image_and_every_other_kind_of_row(files, where):
+    dataset = where(files)
+    odd = torch.arange(8) % 2 == 1
+    for index, expected in (
+        (slice(-1, None), [7]),
+        ([-1], [7]),
+        (odd, [1, 3, 5, 7]),
+        (slice(5, 5), []),
+        ([2, 2], [2, 2]),
+    ):
+        part = dataset[index]
+        assert part.labels.tolist() == files.labels[expected].tolist() and len(part) == len(expected)
+        if expected:
+            ((images, _),) = part.batches([torch.arange(len(part))])
+            assert torch.equal(images, in_memory(files).images[expected])
+
+
+def test_a_set_is_of_bytes_and_has_a_label_for_each(no_shape_checks):
+    """Pixels in 0..1 would be divided by 255 once more, and NaN would pass for a pixel."""
+    images, labels = torch.zeros(3, 1, 4, 4, dtype=torch.uint8), torch.zeros(3).long()
+    with pytest.raises(ValueError, match=r"images must be bytes, torch\.uint8 in 0..255, got torch\.float32"):
+        Dataset(images / 255, labels, ("a",), "test")
+    with pytest.raises(ValueError, match="3 images need as many labels, got 2"):
+        Dataset(images, labels[:2], ("a",), "test")
+
+
 def test_streaming_leaves_the_random_state_alone(files):
     state = torch.get_rng_state()
     list(files.batches([torch.arange(3)]))
@@ -57,7 +91,7 @@ def test_streaming_leaves_the_random_state_alone(files):
 def test_a_damaged_image_stops_the_stream_with_a_short_message(files):
     with open(files.files[5], "r+b") as file:
         file.truncate(40)
-    with pytest.raises(ValueError, match=r"^\S+bee/001.png is no whole image: .*\. Replace or delete it$"):
+    with pytest.raises(ValueError, match=r"^\S+bee/001.png is not a whole image: .*\. Replace or delete it$"):
         list(files.batches(torch.arange(8).split(2)))
 
 
@@ -133,7 +167,7 @@ def test_truncated_jpeg(tmp_path):
     write_image(tmp_path / "a.jpg", 100, (64, 64))
     content = (tmp_path / "a.jpg").read_bytes()
     (tmp_path / "a.jpg").write_bytes(content[: len(content) - 60])
-    with pytest.raises(ValueError, match=r"a.jpg is no whole image: image file is truncated.* Replace or delete it"):
+    with pytest.raises(ValueError, match=r"a.jpg is not a whole image: image file is truncated.* Replace or delete it"):
         decode(str(tmp_path / "a.jpg"))
 
 

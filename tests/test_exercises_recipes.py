@@ -16,7 +16,7 @@ from vit_tutorial.exercises.recipes import (
     split_product,
     update_average,
 )
-from vit_tutorial.training.ema import Average
+from vit_tutorial.training.ema import EMA
 
 
 def _blend(share):
@@ -63,7 +63,7 @@ def test_update_average():
 
 def test_update_average_is_what_the_package_does():
     model = torch.nn.Linear(3, 2)
-    average = Average(model, 0.8)
+    average = EMA(model, 0.8)
     mine = {name: value.clone() for name, value in model.state_dict().items()}
     for step in range(12):
         with torch.no_grad():

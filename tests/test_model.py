@@ -389,7 +389,6 @@ def test_drop_rates():
         (torch.zeros(1, 2, 12, 8), r"images are \(12, 8\) pixels, the model takes img_size \(8, 12\)"),
         (torch.zeros(1, 2, 8, 16), r"images are \(8, 16\) pixels, the model takes img_size \(8, 12\)"),
         (torch.zeros(1, 2, 8, 12, dtype=torch.uint8), "images must be floating point, got torch.uint8"),
-        (torch.zeros(1, 2, 8, 12).double(), "images are torch.float64, the weights torch.float32"),
     ],
 )
 def test_bad_images(images, message, no_shape_checks):

@@ -96,8 +96,6 @@ def test_bad_sizes(call, message, no_shape_checks):
         (torch.zeros(1, 1, 8, 12), "images have 1 channels, the model takes in_chans 3"),
         (torch.zeros(1, 3, 12, 8), r"images are \(12, 8\) pixels, the model takes img_size \(8, 12\)"),
         (torch.zeros(1, 3, 8, 12, dtype=torch.uint8), "must be floating point, got torch.uint8"),
-        (torch.zeros(1, 3, 8, 12).double(), "images are torch.float64, the weights torch.float32"),
-        (torch.zeros(1, 3, 8, 12).half(), "images are torch.float16, the weights torch.float32"),
     ],
 )
 def test_bad_images(layer, images, message, no_shape_checks):
@@ -113,13 +111,24 @@ def test_weights_of_any_precision_and_autocast(layer, no_shape_checks):
     with torch.autocast("cpu", torch.bfloat16):
         for given in (images, images.half(), images.bfloat16()):
             torch.testing.assert_close(embed(given).float(), exact, rtol=0.05, atol=0.05)
-        with pytest.raises(ValueError, match=r"images are torch\.float64"):  # the one dtype that autocast leaves
-            embed(images.double())
     for dtype in (torch.bfloat16, torch.float16, torch.float64):
         embed.to(dtype)
         assert embed(images.to(dtype)).dtype == dtype
-        with pytest.raises(ValueError, match=f"images are torch.float32, the weights {dtype}: .* images.to"):
-            embed(images)
+
+
+@pytest.mark.parametrize("layer", [LinearPatchEmbed, PatchEmbed])
+def test_pytorch_names_the_two_dtypes(layer, no_shape_checks):
+    embed, images = layer(img_size=(8, 12), patch_size=4, in_chans=3, embed_dim=6), torch.randn(2, 3, 8, 12)
+    for dtype, name in ((torch.float64, "double"), (torch.float16, "half")):
+        with pytest.raises(RuntimeError, match=rf"(?i){name}.*\bfloat"):
+            embed(images.to(dtype))
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(RuntimeError, match=r"(?i)double.*bfloat16"):
+        embed(images.double())  # the one dtype that autocast leaves as it is
+
+
+def test_both_layers_have_one_constructor():
+    """Its sizes cannot drift apart."""
+    assert "__init__" not in vars(LinearPatchEmbed) and LinearPatchEmbed.__init__ is PatchEmbed.__init__
 
 
 @pytest.mark.parametrize("layer", [LinearPatchEmbed, PatchEmbed])

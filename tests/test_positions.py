@@ -4,11 +4,14 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from timm.layers.pos_embed import resample_abs_pos_embed
 from timm.layers.pos_embed_sincos import build_sincos2d_pos_embed
+from torch import nn
 
 from vit_tutorial import resample_pos_embed, sincos_1d, sincos_2d
+from vit_tutorial.positions import make_pos_embed
 
 GRIDS = [(2, 2), (3, 5), (14, 14), (7, 1), (1, 6)]
 
@@ -90,6 +93,26 @@ def test_a_transposed_grid_is_caught():
     assert not torch.allclose(table, sincos_2d((5, 3), 8), atol=0.1)
 
 
+@pytest.mark.parametrize("num_prefix_tokens", [0, 1, 2])
+def test_the_table_of_a_model(num_prefix_tokens):
+    """What is trained is a parameter, what follows from the sizes is not even stored."""
+    num_tokens = num_prefix_tokens + 15
+    tables = {
+        "learned": torch.zeros(num_tokens, 8),
+        "sincos_1d": double_loop(num_tokens, 8),  # the prefix tokens are the first positions
+        "sincos_2d": torch.cat([torch.zeros(num_prefix_tokens, 8), sincos_2d((3, 5), 8)]),  # or have no place at all
+    }
+    for kind, expected in tables.items():
+        model = nn.Module()
+        model.pos_embed = make_pos_embed(kind, (3, 5), 8, num_prefix_tokens)
+        torch.testing.assert_close(model.pos_embed.data, expected[None], rtol=0, atol=1e-6)
+        names = ["pos_embed"] if kind == "learned" else []
+        assert [name for name, _ in model.named_parameters()] == list(model.state_dict()) == names
+        assert len(list(model.buffers())) == 1 - len(names)
+        assert model.to(torch.float64).pos_embed.dtype == torch.float64  # it moves with the model, stored or not
+    assert make_pos_embed("none", (3, 5), 8, num_prefix_tokens) is None
+
+
 RESIZES = [
     ((4, 4), (8, 8)),
     ((3, 5), (6, 4)),
@@ -145,6 +168,19 @@ def test_resample_keeps_the_dtype():
     assert torch.equal(halved, expected)
 
 
+def test_resample_keeps_the_accuracy_of_float64():
+    """Against PyTorch's own interpolation in float64; in float32 it would be off by about 1e-7."""
+    pos_embed = torch.randn(1, 16, 6, dtype=torch.float64)
+    picture = rearrange(pos_embed[:, 1:], "one (gh gw) d -> one d gh gw", gh=3)
+    expected = rearrange(
+        F.interpolate(picture, size=(6, 4), mode="bicubic", antialias=True), "one d gh gw -> one (gh gw) d"
+    )
+    stretched = resample_pos_embed(pos_embed, (3, 5), (6, 4))
+    assert stretched.dtype == torch.float64
+    torch.testing.assert_close(stretched[:, 1:], expected, rtol=0, atol=1e-14)
+    assert (stretched - resample_pos_embed(pos_embed.float(), (3, 5), (6, 4))).abs().max() > 1e-9
+
+
 def test_resample_lets_gradients_through():
     pos_embed = torch.randn(1, 16, 6, requires_grad=True)
     resample_pos_embed(pos_embed, (3, 5), (6, 4)).sum().backward()
@@ -158,8 +194,10 @@ def test_resample_lets_gradients_through():
         (lambda: sincos_1d(5, 0), "dim must be an int of at least 1, got 0"),
         (lambda: sincos_2d((2, 3), 6), "dim 6 is not divisible by the four parts .* 4"),
         (lambda: sincos_2d((2, 0), 8), r"grid_size must be .*, got \(2, 0\)"),
+        (lambda: make_pos_embed("sinus", 2, 8), "kind must be one of learned, sincos_1d, sincos_2d, none; got 'sinus'"),
         (lambda: resample_pos_embed(torch.zeros(1, 15, 6), (3, 5), (6, 4)), "15 rows, but .* 1 .* 3×5 make 16"),
         (lambda: resample_pos_embed(torch.zeros(1, 16, 6), (3, 5), (6, 4), 0), "16 rows, but .* 0 .* 3×5 make 15"),
+        (lambda: resample_pos_embed(torch.zeros(1, 16, 6).int(), 4, 2, 0), "must be floating point, got torch.int32"),
         (lambda: resample_pos_embed(torch.zeros(1, 16, 6), (4, 4), (4, 4)), "16 rows, but .* 4×4 make 17"),
         (lambda: resample_pos_embed(torch.zeros(1, 16, 6), (3, 5), (6, 4, 2)), r"new_grid must be .*, got \(6, 4, 2\)"),
     ],

@@ -1,10 +1,8 @@
 """Weights of other libraries give the same logits here, come once and whole, and misfits are named."""
 
 import hashlib
-import http.server
 import pickle
-import threading
-import time
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,18 +13,22 @@ import timm
 import torch
 import torchvision
 import transformers
+from local_host import local_host
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from timm.models import vision_transformer
 from timm.models.vision_transformer import VisionTransformer as TimmViT
 from torch import nn
 from torchvision.models import get_model_weights
 
 from vit_tutorial import PRESETS, ViT, ViTConfig, plain_attention, pretrained, resample_pos_embed, sincos_2d
+from vit_tutorial.data import downloads
 from vit_tutorial.pretrained import (
     adapt,
     convert,
     from_huggingface,
     from_state_dict,
+    from_timm,
     from_torchvision,
     load_pretrained,
     load_weights,
@@ -199,7 +201,101 @@ def test_whole_models_need_no_number_of_heads_and_bring_their_epsilon():
             assert not torch.allclose(other(images), theirs(images).logits, atol=1e-3)  # the wrong answer
 
 
+MEAN = {"global_pool": "avg", "class_token": False, "fc_norm": False}
+TANH = partial(nn.GELU, approximate="tanh")
+FROM_TIMM = [  # timm's options, and what of our config follows from them
+    ({}, {}),
+    ({"qkv_bias": False}, {"qkv_bias": False}),
+    ({"act_layer": TANH}, {"act": "gelu_tanh"}),
+    ({"act_layer": "gelu_tanh"}, {"act": "gelu_tanh"}),
+    ({"act_layer": "gelu", "norm_layer": partial(nn.LayerNorm, eps=0.1)}, {}),
+    (MEAN, {"pool": "mean"}),
+    (MEAN | {"pos_embed": "none", "act_layer": TANH}, {"pool": "mean", "pos_embed": "none", "act": "gelu_tanh"}),
+    ({"pos_embed": "none", "final_norm": False}, {"pos_embed": "none", "final_norm": False}),
+    (MEAN | {"no_embed_class": True}, {"pool": "mean"}),
+    ({"num_classes": 0}, {"num_classes": 0}),
+    ({"dynamic_img_size": True, "in_chans": 1}, {"in_chans": 1}),
+    (dict.fromkeys(("drop_rate", "attn_drop_rate", "proj_drop_rate", "drop_path_rate", "patch_drop_rate"), 0.2), {}),
+]
+
+
+@pytest.mark.parametrize(("options", "expected"), FROM_TIMM, ids=lambda options: " ".join(options) or "plain")
+@pytest.mark.parametrize("sizes", [{}, {"img_size": (18, 42), "patch_size": (3, 6)}], ids=["square", "oblong"])
+def test_timm_s_models_tell_what_their_weights_do_not(options, expected, sizes):
+    s, options = TINY | sizes, dict(options)
+    theirs = timm_model(s | {"num_classes": options.pop("num_classes", 7)}, **options)
+    before = torch.random.get_rng_state()
+    ours = from_timm(theirs)
+    assert torch.equal(torch.random.get_rng_state(), before) and not ours.training
+    pairs = {name: (s[name],) * 2 if isinstance(s[name], int) else s[name] for name in ("img_size", "patch_size")}
+    assert ours.config == ViTConfig(
+        **pairs, **({"num_classes": 7, "embed_dim": 24, "depth": 2, "num_heads": 3} | expected),
+        mlp_ratio=ours.config.mlp_ratio,
+    )  # fmt: skip
+    assert_same_logits(ours, theirs)
+
+
+def test_a_state_dict_does_not_tell_the_activation_nor_the_epsilon():
+    """The wrong answer: the same names and shapes, other logits."""
+    relu, tanh = (timm_model(act_layer=layer) for layer in (nn.ReLU, TANH))
+    wide = timm_model(norm_layer=partial(nn.LayerNorm, eps=0.1))
+    images = torch.randn(2, 3, 30, 30)
+    for theirs in (relu, tanh, wide):
+        with torch.no_grad():
+            wrong = from_state_dict(theirs.state_dict(), num_heads=3)(images) - theirs(images)
+        assert wrong.abs().max() > 1e-5
+    with pytest.raises(ValueError, match=r"blocks.0.mlp.act must compute one of gelu, gelu_tanh, got ReLU\(\)"):
+        from_timm(relu)
+
+
+NOT_FROM_TIMM = {
+    r"blocks.0.mlp.act must compute one of gelu, gelu_tanh, got QuickGELU": {"act_layer": "quick_gelu"},
+    r"blocks.0.mlp.act must compute one of gelu, gelu_tanh, got PReLU": {"act_layer": nn.PReLU},
+    r"blocks.0.norm1 does, a timm.RmsNorm: it has torch.LayerNorm or timm.LayerNorm": {"norm_layer": "rmsnorm"},
+    r"blocks.0.ls1 does, a timm.LayerScale: it has nothing there": {"init_values": 0.1},
+    r"blocks.0.attn.q_norm does, a timm.LayerNorm: it has nothing there": {"qk_norm": True},
+    r"blocks.0.attn.norm does, a timm.LayerNorm: it has nothing": {"scale_attn_norm": True},
+    r"blocks.0.mlp.norm does, a timm.LayerNorm: it has nothing": {"scale_mlp_norm": True},
+    r"patch_embed.norm does, a timm.LayerNorm: it has nothing": {"embed_norm_layer": "layernorm"},
+    r"our ViT has a bias in patch_embed.proj, this model has none": {"pre_norm": True},
+    r"fc_norm does, a timm.LayerNorm: it has nothing there": {"global_pool": "avg"},
+    r"attn_pool does, a timm.AttentionPoolLatent: it has nothing": {"global_pool": "map"},
+    r"blocks.0 does, a timm.ParallelScalingBlock: it has": {"block_fn": vision_transformer.ParallelScalingBlock},
+    r"blocks.0 does, a timm.ResPostBlock: it has": {"block_fn": vision_transformer.ResPostBlock},
+    r"blocks.0.attn does, a timm.DiffAttention: it has timm.Attention": {"attn_layer": "diff"},
+    r"blocks.0.mlp does, a timm.SwiGLU: it has timm.Mlp there": {"mlp_layer": timm.layers.SwiGLU},
+    r"global_pool 'avg' and a class token": {"global_pool": "avg", "fc_norm": False},
+    r"global_pool 'max' and no class token": MEAN | {"global_pool": "max"},
+    r"global_pool '' and a class token": {"global_pool": ""},
+    r"no register tokens, this model has 4 in reg_token": {"reg_tokens": 4},
+    r"a position for the class token, .* no_embed_class is True": {"no_embed_class": True},
+    r"our ViT has a bias in blocks.0.attn.proj, this model": {"proj_bias": False},
+    r"our ViT has a bias in blocks.0.norm1, this model": {"norm_layer": partial(nn.LayerNorm, bias=False)},
+}
+
+
+@pytest.mark.parametrize("message", NOT_FROM_TIMM)
+def test_what_ours_cannot_compute_is_named(message):
+    with pytest.raises(ValueError, match=message):
+        from_timm(timm_model(**NOT_FROM_TIMM[message]))
+
+
+def test_blocks_of_timm_that_differ_among_themselves_are_named():
+    for change, message in (
+        (lambda block: setattr(block.attn, "num_heads", 4), r"the num_heads must be the same .* got \[3, 4\]"),
+        (lambda block: setattr(block.norm1, "eps", 0.1), r"the epsilon of the norms must be the same .* 0.1\]"),
+        (lambda block: setattr(block.mlp, "act", TANH()), r"the activation must be .* \['gelu', 'gelu_tanh'\]"),
+    ):
+        theirs = timm_model()
+        change(theirs.blocks[1])
+        with pytest.raises(ValueError, match=message):
+            from_timm(theirs)
+
+
 def test_other_models_are_refused(no_shape_checks):
+    for other in (nn.Linear(2, 2), ViT(CONFIG), torchvision_model(), timm.create_model("test_efficientnet")):
+        with pytest.raises(ValueError, match=f"from_timm takes timm's VisionTransformer, got {type(other).__name__}"):
+            from_timm(other)
     with pytest.raises(ValueError, match="takes torchvision's VisionTransformer, got Linear"):
         from_torchvision(nn.Linear(2, 2))
     with pytest.raises(ValueError, match="takes a ViTForImageClassification, got VisionTransformer"):
@@ -297,6 +393,50 @@ def test_a_misfit_is_named(message):
     make, change, options = MISFITS[message]
     with pytest.raises(ValueError, match=message):
         from_state_dict(change(make().state_dict()), **options)
+
+
+@pytest.mark.parametrize("number", ["99999999999", "9" * 5000, "2", "01"], ids=["huge", "endless", "a gap", "twice"])
+def test_a_small_file_cannot_claim_many_blocks(tmp_path, number):
+    """Names are claims: ``blocks.99999999999`` is one more block, and not that many."""
+    state = ViT(replace(CONFIG, depth=1)).state_dict()
+    state[f"blocks.{number}.norm1.weight"] = torch.ones(12)
+    path = tmp_path / "weights.safetensors"
+    save_file(state, path)
+    assert path.stat().st_size < 20_000
+    message = f"blocks.{number}.norm1.weight does not fit: there are 2 blocks, which must be numbered 0 to 1"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        load_pretrained(path, num_heads=2, img_size=(24, 40))
+    with pytest.raises(
+        ValueError, match=re.escape(f"1 spare (blocks.{number}.norm1.weight). They differ in the blocks")
+    ):
+        load_weights(ViT(replace(CONFIG, depth=1)), state)
+
+
+CLAIMS = {  # what is changed in the file of a model of (24, 40) pixels, and the image size that is asked for
+    r"pos_embed must be the \(1, n, d\) .*, got \(1, 1000000000001, 0\)": ("pos_embed", (1, 10**12 + 1, 0), (24, 40)),
+    r"pos_embed must be the \(1, n, d\) .*, got \(12,\)": ("pos_embed", (12,), (24, 40)),
+    r"pos_embed has shape \(1, 10001, 1\), this model needs \(1, 10001, 12\)": ("pos_embed", (1, 10001, 1), None),
+    r"mlp.fc1.weight must be the \(hidden, d\) .*, got \(1000000000000000, 0\)": (
+        "blocks.0.mlp.fc1.weight", (10**15, 0), (24, 40)
+    ),
+    r"head.weight must be the \(classes, d\) .*, got \(10000000000000000, 0\)": ("head.weight", (10**16, 0), (24, 40)),
+    r"head.weight must be the \(classes, d\) .*, got \(\)": ("head.weight", (), (24, 40)),
+    r"proj.weight must be the \(d, c, ph, pw\) of a Conv2d, got \(1000000, 0, 4, 8\)": (
+        "patch_embed.proj.weight", (10**6, 0, 4, 8), (24, 40)
+    ),
+    r"cls_token has shape \(1, 1, 12\), this model needs \(1, 1, 5000\)": (
+        "patch_embed.proj.weight", (5000, 1, 1, 1), (5, 6)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", CLAIMS)
+def test_sizes_are_checked_before_there_is_memory_for_them(message, tmp_path, monkeypatch):
+    name, shape, img_size = CLAIMS[message]
+    torch.save(ViT(CONFIG).state_dict() | {name: torch.zeros(shape)}, tmp_path / "weights.pth")
+    monkeypatch.setattr(nn.Module, "to_empty", lambda *_, **__: pytest.fail("memory was taken"))
+    with pytest.raises(ValueError, match=message):
+        load_pretrained(tmp_path / "weights.pth", num_heads=2, img_size=img_size)
 
 
 def test_weights_that_do_not_fit_a_model_are_named_and_leave_it_as_it_was():
@@ -466,76 +606,50 @@ def test_what_is_no_state_dict(tmp_path):
 # Downloads ------------------------------------------------------------------------------------------------------
 
 
-class Host(http.server.ThreadingHTTPServer):
-    """Serves one file, counts the requests, and can break off in the middle or say nothing for a while."""
-
-    def __init__(self, content: bytes, model: nn.Module):
-        self.model = model
-        self.content, self.requests, self.sent, self.silent_for = content, 0, len(content), 0.0
-        super().__init__(("127.0.0.1", 0), Handler)
-
-    def handle_error(self, request, client_address):
-        pass  # the client has hung up
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.server.requests += 1
-        time.sleep(self.server.silent_for)
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(self.server.content)))
-        self.end_headers()
-        self.wfile.write(self.server.content[: self.server.sent])
-
-    def log_message(self, *args):
-        pass
-
-
 @pytest.fixture
 def host(tmp_path, monkeypatch):
     """torchvision's ``vit_b_16`` is a small one, on this machine."""
     model = torchvision_model()
     torch.save(model.state_dict(), tmp_path / "made.pth")
     content = (tmp_path / "made.pth").read_bytes()
-    server = Host(content, model)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    name = f"fake-{hashlib.sha256(content).hexdigest()[:8]}.pth"
     weights = get_model_weights("vit_b_16").DEFAULT
-    url = f"http://127.0.0.1:{server.server_port}/fake-{hashlib.sha256(content).hexdigest()[:8]}.pth"
-    monkeypatch.setattr(weights, "_value_", replace(weights.value, url=url))
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "cache"))
-    yield server
-    server.shutdown()
-    server.server_close()
+    with local_host({name: content}) as server:
+        server.model, server.name = model, name
+        monkeypatch.setattr(weights, "_value_", replace(weights.value, url=server.url(name)))
+        monkeypatch.setenv("TORCH_HOME", str(tmp_path / "cache"))
+        yield server
 
 
 def cached(tmp_path) -> list[Path]:
-    return list((tmp_path / "cache/hub/checkpoints").iterdir())
+    return [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and path.suffix != ".lock"]
 
 
 def test_the_first_use_downloads_and_the_second_does_not(host, tmp_path, capsys):
     first = load_pretrained("vit_b_16", num_heads=3)
     assert "100%" in capsys.readouterr().err  # it showed its progress
-    assert len(cached(tmp_path)) == host.requests == 1
+    assert cached(tmp_path) == [tmp_path / "cache/hub/checkpoints" / host.name]
     second = load_pretrained("vit_b_16", num_heads=3, img_size=(36, 24), num_classes=2, progress=False)
-    assert host.requests == 1
+    assert len(host.requests) == 1
+    assert capsys.readouterr().err == ""
     assert_same_logits(first, host.model)
     assert second.config.grid_size == (6, 4) and second.config.num_classes == 2
     assert torch.equal(second.blocks[1].mlp.fc2.weight, first.blocks[1].mlp.fc2.weight)
 
 
 def test_a_download_that_breaks_off_leaves_nothing_and_the_next_one_works(host, tmp_path):
-    host.sent = len(host.content) // 2
-    with pytest.raises(ValueError, match=r"what http://127.* sent is damaged: invalid hash value .*Nothing was kept"):
+    host.broken = True
+    with pytest.raises(FileNotFoundError, match=r"vit_b_16 is not at hand: .* http://127.*: IncompleteRead"):
         load_pretrained("vit_b_16", num_heads=3, progress=False)
     assert cached(tmp_path) == []
-    host.sent = len(host.content)
+    host.broken = False
     load_pretrained("vit_b_16", num_heads=3, progress=False)
     assert len(cached(tmp_path)) == 1
 
 
 def test_another_file_than_the_one_that_was_promised(host, tmp_path):
-    host.content = host.content[:-1] + b"x"
-    with pytest.raises(ValueError, match="invalid hash value"):
+    host.files[host.name] = host.files[host.name][:-1] + b"x"
+    with pytest.raises(FileNotFoundError, match=rf"another one: its sha256 is \w+, not {host.name[5:13]}\."):
         load_pretrained("vit_b_16", num_heads=3, progress=False)
     assert cached(tmp_path) == []
 
@@ -545,26 +659,25 @@ def test_a_damaged_file_in_the_cache_is_named(host, tmp_path):
     (file,) = cached(tmp_path)
     for content in (file.read_bytes()[:1000], b"hello"):
         file.write_bytes(content)
-        with pytest.raises(ValueError, match=rf"{file} is damaged: .*Delete it, and it is fetched again"):
+        with pytest.raises(ValueError, match=rf"{file} is damaged, .*Delete it, and it is fetched again"):
             load_pretrained("vit_b_16", num_heads=3, progress=False)
 
 
 def test_a_silent_host_is_given_up(host, tmp_path, monkeypatch):
     host.silent_for = 2.0
-    monkeypatch.setattr(pretrained.load, "TIMEOUT", 0.1)
+    monkeypatch.setattr(downloads, "TIMEOUT", 0.1)
     with pytest.raises(FileNotFoundError, match=r"failed: .*timed out"):
-        load_pretrained("vit_b_16", num_heads=3)
+        load_pretrained("vit_b_16", num_heads=3, progress=False)
     assert cached(tmp_path) == []
 
 
 def test_without_a_network(host, tmp_path):
-    host.shutdown()
-    host.server_close()
+    host.stop()
     with pytest.raises(
         FileNotFoundError,
-        match=r"vit_b_16 is not at hand: .*fake-\w+.pth is missing, and http.* failed: .*refused.*TORCH_HOME",
+        match=r"vit_b_16 is not at hand: .*hub/checkpoints lacks fake-\w+.pth, .* failed: http.*refused.*TORCH_HOME",
     ):
-        load_pretrained("vit_b_16")
+        load_pretrained("vit_b_16", progress=False)
     assert cached(tmp_path) == []
 
 

@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from vit_tutorial.archs import ARCHS, PATIENTS
+from vit_tutorial.archs.patients import last_pass
 from vit_tutorial.positions import sincos_2d
 from vit_tutorial.recipes import RECIPES, load_split, make_model
 from vit_tutorial.training import loss_of, make_optimizer, to_input
@@ -136,7 +138,7 @@ def test_the_seed_recipe_is_the_tutorial():
         "adam", 5e-3, "constant", 5, 128,
     )  # fmt: skip
     assert (recipe.weight_decay, recipe.clip_grad, recipe.label_smoothing, recipe.ema) == (0, 0, 0, 0)
-    assert recipe.softmax_head
+    assert recipe.arch == "softmax-head"
     white = torch.full((1, 1, 32, 32), 255, dtype=torch.uint8)
     assert to_input(white, recipe).unique().tolist() == [1.0]
 
@@ -144,7 +146,7 @@ def test_the_seed_recipe_is_the_tutorial():
 def test_the_fixed_recipe_has_the_same_model_and_passes():
     seed, fixed = RECIPES["mnist-seed"], RECIPES["mnist-fixed"]
     assert (seed.model, seed.epochs, seed.dataset) == (fixed.model, fixed.epochs, fixed.dataset)
-    assert not fixed.softmax_head
+    assert fixed.arch == "vit"
 
 
 def test_images_come_in_the_models_size():
@@ -202,21 +204,54 @@ def test_the_long_recipes_are_plain_vits_of_at_most_ten_million_parameters():
     assert 9_000_000 < sum(p.numel() for p in make_model(best).parameters()) <= 10_000_000
 
 
-def test_a_share_of_the_images_makes_as_many_steps():
+def test_a_fraction_of_the_images_makes_as_many_steps():
     whole = load_split(RECIPES["digits"], "train")
-    part = load_split(replace(RECIPES["digits"], share=0.03), "train")
+    part = load_split(replace(RECIPES["digits"], fraction=0.03), "train")
     assert len(part) == len(whole) == 1257
     rows, times = part.images.flatten(1).unique(dim=0, return_counts=True)
     assert len(rows) == 38  # 3 % of 1,257; each as often as the others, but for one
     assert times.max() - times.min() <= 1
     inside = {bytes(image.flatten().tolist()) for image in whole.images}
     assert all(bytes(row.tolist()) in inside for row in rows)
-    other = load_split(replace(RECIPES["digits"], share=0.03, seed=1), "train")
+    other = load_split(replace(RECIPES["digits"], fraction=0.03, seed=1), "train")
     assert not torch.equal(part.images, other.images)
-    assert len(load_split(replace(RECIPES["digits"], share=0.03), "val")) == 180
+    assert len(load_split(replace(RECIPES["digits"], fraction=0.03), "val")) == 180
 
 
-@pytest.mark.parametrize("share", [0.0, -0.1, 1.5, "half"])
-def test_a_share_that_is_none(share, no_shape_checks):
-    with pytest.raises(ValueError, match=f"share must be above 0 and at most 1, got {share!r}"):
-        replace(RECIPES["digits"], share=share)
+@pytest.mark.parametrize("fraction", [0.0, -0.1, 1.5, "half"])
+def test_a_fraction_out_of_range(fraction, no_shape_checks):
+    with pytest.raises(ValueError, match=f"fraction must be above 0 and at most 1, got {fraction!r}"):
+        replace(RECIPES["digits"], fraction=fraction)
+
+
+@pytest.mark.parametrize("arch", ["vitt", "ViT", "patient:flu", "patient:healthy", "no final norm"])
+def test_an_unknown_arch_is_refused_when_the_recipe_is_made(arch):
+    with pytest.raises(ValueError) as caught:
+        replace(RECIPES["digits"], arch=arch)
+    assert str(caught.value) == f"arch must be one of {', '.join(ARCHS)}; got {arch!r}"
+
+
+@pytest.mark.parametrize("name", [name for name, patient in PATIENTS.items() if patient.select is not last_pass])
+def test_a_patient_with_a_healthy_model_is_no_arch(name):
+    with pytest.raises(ValueError, match=f"arch must be one of .*; got 'patient:{name}'"):
+        replace(RECIPES["digits"], arch=f"patient:{name}")
+
+
+def test_a_recipe_that_contradicts_its_arch_is_refused():
+    recipe = RECIPES["digits"]
+    with pytest.raises(ValueError, match=r"arch 'patient:no final norm' needs model.final_norm False, got True"):
+        replace(recipe, arch="patient:no final norm")
+    with pytest.raises(ValueError, match="'colours last' needs in_chans above 1"):  # digits are grey
+        replace(recipe, arch="patient:colours last")
+    with pytest.raises(ValueError, match="init must be 'xavier' for arch 'resnet', which has its own; got 'mimetic'"):
+        replace(recipe, arch="resnet", init="mimetic")
+
+
+def test_the_model_has_the_recipe_s_arch_seed_and_init():
+    recipe = replace(RECIPES["digits"], arch="softmax-head", init="normal", seed=3)
+    model, logits = make_model(recipe), make_model(replace(recipe, arch="vit"))
+    images = torch.rand(4, 1, 8, 8)
+    torch.testing.assert_close(model(images), logits(images).softmax(dim=-1))
+    assert abs(model.blocks[0].attn.qkv.weight.std() - 0.02) < 1e-3
+    other = make_model(replace(recipe, seed=4))
+    assert not torch.equal(model.head.weight, other.head.weight)

@@ -9,7 +9,7 @@ import torch
 
 from vit_tutorial import runs
 from vit_tutorial.data import load_dataset
-from vit_tutorial.recipes import RECIPES, load_split
+from vit_tutorial.recipes import RECIPES, load_split, make_model
 from vit_tutorial.runs import (
     FOLDER,
     find_run,
@@ -78,6 +78,17 @@ def test_recording_anew_without_weights_leaves_no_old_ones(in_folder):
     with pytest.raises(ValueError, match="the weights of 'again' were not kept"):
         load_recorded("again")
     shutil.rmtree(folder / "again")
+
+
+@pytest.mark.parametrize("arch", ["softmax-head", "resnet", "shuffled-patches", "patient:batch-sized class token"])
+def test_a_run_comes_back_in_its_own_arch(arch, tmp_path):
+    recipe = replace(TINY, arch=arch, epochs=1, model=replace(TINY.model, pool="cls"))
+    metrics = run_recipe("digits", recipe, tmp_path, progress=False)
+    model, again = load_recorded(tmp_path)
+    assert again == recipe
+    assert type(model) is type(make_model(recipe))
+    scores = evaluate(model, load_split(recipe, "test"), recipe)
+    assert scores["loss"] == pytest.approx(metrics["test"]["loss"], abs=2e-3)
 
 
 @pytest.mark.parametrize("bytes_left", [0, 4, 1000, -1])
@@ -175,7 +186,10 @@ def test_a_recorded_run_is_whole(name):
     metrics = load_metrics(name)
     assert metrics["name"] in RECIPES
     assert len(metrics["history"]) == metrics["recipe"]["epochs"]
-    assert recipe_from_dict(metrics["recipe"]).dataset == metrics["recipe"]["dataset"]
+    recipe = recipe_from_dict(metrics["recipe"])
+    assert recipe.dataset == metrics["recipe"]["dataset"] and recipe.arch == metrics["recipe"]["arch"]
+    with torch.device("meta"):
+        assert sum(p.numel() for p in make_model(recipe).parameters()) == metrics["parameters"]
     assert not metrics["commit"].endswith("+"), "recorded from a checkout with changes"
 
 

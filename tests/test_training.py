@@ -36,7 +36,7 @@ from vit_tutorial.training import (
     train_epoch,
 )
 from vit_tutorial.training.checkpoints import load_checkpoint, save_checkpoint
-from vit_tutorial.training.ema import Average
+from vit_tutorial.training.ema import EMA
 from vit_tutorial.training.optimizers import Muon, orthogonalize
 
 MODEL = ViTConfig(
@@ -251,7 +251,8 @@ def test_label_smoothing_by_hand():
 def test_softmax_before_the_loss_has_a_floor():
     logits, targets = 1000 * torch.eye(10), torch.eye(10)
     assert loss_of(logits, targets, TrainConfig()).item() == 0
-    assert loss_of(logits, targets, TrainConfig(softmax_head=True)).item() == pytest.approx(math.log(1 + 9 / math.e))
+    floor = math.log(1 + 9 / math.e)
+    assert loss_of(logits.softmax(dim=-1), targets, TrainConfig()).item() == pytest.approx(floor)
 
 
 def test_input_is_normalised():
@@ -261,20 +262,31 @@ def test_input_is_normalised():
     torch.testing.assert_close(to_input(images.float() / 255, TrainConfig(mean=0.5, std=0.5)), expected)
 
 
-# Average
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_pixels_that_are_no_numbers_are_named(value):
+    images = torch.rand(5, 2, 3, 4)
+    assert to_input(images, CONFIG).isfinite().all()
+    images[3, 1, 2, 0] = images[4, 0, 0, 0] = value
+    with pytest.raises(ValueError, match=r"NaN or infinity in 2 of 5 images: \[3, 4\]"):
+        to_input(images, CONFIG)
+    with pytest.raises(ValueError, match=r"images must be bytes, torch\.uint8, or floating .*, got torch\.int64"):
+        to_input(torch.ones(1, 1, 2, 2).long(), CONFIG)
+
+
+# EMA
 
 
 def test_average_by_hand():
     model = nn.Linear(1, 1, bias=False)
     nn.init.constant_(model.weight, 8.0)
-    average = Average(model, decay=0.5)
+    ema = EMA(model, decay=0.5)
     seen = []
     for step, weight in enumerate([0.0, 4.0, 6.0]):
         nn.init.constant_(model.weight, weight)
-        average.update(step + 100)  # far from the start, where the decay is the full 0.5
-        seen.append(average.state["weight"].item())
+        ema.update(step + 100)  # far from the start, where the decay is the full 0.5
+        seen.append(ema.state["weight"].item())
     assert seen == [4.0, 4.0, 5.0]
-    with average.weights():
+    with ema.weights():
         assert model.weight.item() == 5.0
     assert model.weight.item() == 6.0
 
@@ -282,20 +294,20 @@ def test_average_by_hand():
 def test_average_forgets_the_initial_weights_fast():
     model = nn.Linear(1, 1, bias=False)
     nn.init.constant_(model.weight, 10.0)
-    average = Average(model, decay=0.999)
+    ema = EMA(model, decay=0.999)
     nn.init.constant_(model.weight, 0.0)
-    average.update(0)
-    assert average.state["weight"].item() == pytest.approx(1.0)  # decay (0 + 1) / (0 + 10)
+    ema.update(0)
+    assert ema.state["weight"].item() == pytest.approx(1.0)  # decay (0 + 1) / (0 + 10)
 
 
 def test_average_of_a_model_that_counts_its_batches():
     model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
-    average = Average(model, decay=0.5)
+    ema = EMA(model, decay=0.5)
     model(torch.randn(8, 2))
-    average.update(100)
-    torch.testing.assert_close(average.state["1.running_mean"], model[1].running_mean / 2)  # it began at 0
-    with average.weights():
-        torch.testing.assert_close(model[1].running_mean, average.state["1.running_mean"])
+    ema.update(100)
+    torch.testing.assert_close(ema.state["1.running_mean"], model[1].running_mean / 2)  # it began at 0
+    with ema.weights():
+        torch.testing.assert_close(model[1].running_mean, ema.state["1.running_mean"])
     assert model[1].num_batches_tracked == 1
 
 
@@ -410,7 +422,7 @@ def test_same_seed_same_result_and_another_seed_another(digits):
 def test_progress_bar_tells_loss_accuracy_and_speed(digits, capsys):
     fit(small_model(), *digits, replace(CONFIG, epochs=1))
     shown = capsys.readouterr().err
-    for part in ("loss ", "accuracy ", "validation ", "images/s", "<00:00", "pass 1/1"):
+    for part in ("loss ", "accuracy ", "validation ", "images/s", "<00:00", "epoch 1/1"):
         assert part in shown
 
 
@@ -537,7 +549,7 @@ def test_checkpoint_of_another_model_is_refused(digits, tmp_path):
     path, config = tmp_path / "c.pt", replace(CONFIG, epochs=1)
     fit(small_model(), *digits, config, progress=False, checkpoint=path)
     with pytest.raises(
-        ValueError, match=r"c\.pt is of another model: .*Missing key.*blocks\.2.*….*Delete it, or give this run"
+        ValueError, match=r"c\.pt belongs to another model: .*Missing key.*blocks\.2.*….*Delete it, or rename this run"
     ):
         fit(small_model(depth=MODEL.depth + 1), *digits, config, progress=False, checkpoint=path)
 
@@ -546,7 +558,9 @@ def test_checkpoint_of_another_run_is_refused(digits, tmp_path):
     path = tmp_path / "c.pt"
     config = replace(CONFIG, epochs=1)
     fit(small_model(), *digits, config, progress=False, checkpoint=path)
-    with pytest.raises(ValueError, match=r"c\.pt is of another run: it has lr=0.003.*, this run lr=0.004.*Delete it"):
+    with pytest.raises(
+        ValueError, match=r"c\.pt belongs to another run: it has lr=0.003.*, this run lr=0.004.*Delete it"
+    ):
         fit(small_model(), *digits, replace(config, lr=4e-3), progress=False, checkpoint=path)
 
 
@@ -559,11 +573,11 @@ def test_checkpoint_reads_no_code_and_no_ruin(digits, tmp_path):
             return print, ("run!",)
 
     torch.save({"config": Trap()}, path)
-    with pytest.raises(ValueError, match=r"c\.pt is no whole checkpoint: .*Delete it"):
+    with pytest.raises(ValueError, match=r"c\.pt is not a whole checkpoint: .*Delete it"):
         load_checkpoint(path, model, optimizer, None, CONFIG)
     save_checkpoint(path, model, optimizer, None, CONFIG, [])
     path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(ValueError, match=r"c\.pt is no whole checkpoint"):
+    with pytest.raises(ValueError, match=r"c\.pt is not a whole checkpoint"):
         load_checkpoint(path, model, optimizer, None, CONFIG)
 
 
@@ -585,6 +599,9 @@ def test_checkpoint_reads_no_code_and_no_ruin(digits, tmp_path):
         ({"beta2": 2.0}, "beta2 must be at least 0 and below 1, got 2.0"),
         ({"schedule": "linear"}, "schedule must be one of cosine, constant; got 'linear'"),
         ({"optimizer": "sgd"}, "optimizer must be one of adamw, adam, muon; got 'sgd'"),
+        ({"lr": True}, "lr must be a finite number of at least 0, got True"),
+        ({"decay_all": 1}, "decay_all must be True or False, got 1"),
+        ({"compile": "no"}, "compile must be True or False, got 'no'"),
         ({"warmup": 1.0}, "warmup must be at least 0 and below 1, got 1.0"),
         ({"ema": 1.5}, "ema must be at least 0 and below 1, got 1.5"),
     ],
@@ -605,11 +622,11 @@ def test_no_host_synchronisation_inside_an_epoch(digits):
     counts = []
     for batch_size in (100, 10):
         config = replace(CONFIG, batch_size=batch_size)
-        average = Average(model, 0.9)
-        train_epoch(model, optimizer, train, 0, config, average)
+        ema = EMA(model, 0.9)
+        train_epoch(model, optimizer, train, 0, config, ema)
         torch.cuda.set_sync_debug_mode("warn")
         with pytest.warns(UserWarning) as seen:
-            train_epoch(model, optimizer, train, 0, config, average)
+            train_epoch(model, optimizer, train, 0, config, ema)
         torch.cuda.set_sync_debug_mode("default")
         counts.append(sum("synchronizing" in str(warning.message) for warning in seen))
     # Those at the beginning and the end of an epoch; 18 steps more add none.

@@ -6,16 +6,17 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
-from vit_tutorial import diagnose
+from vit_tutorial import diagnose, runs
 from vit_tutorial.clinic import PATIENTS
+from vit_tutorial.data import Dataset
 from vit_tutorial.recipes import RECIPES, make_model
-from vit_tutorial.runs import FOLDER
+from vit_tutorial.runs import FOLDER, recipe_from_dict
 from vit_tutorial.training import make_optimizer
-from vit_tutorial.what_matters import SWEEPS, Sweep, load_sweep, post_norm, read_rows, run_sweep, sweeps
+from vit_tutorial.what_matters import SWEEPS, Sweep, load_sweep, read_rows, run_sweep, sweeps
 
 BASE = replace(RECIPES["digits"], epochs=2, model=replace(RECIPES["digits"].model, embed_dim=12, depth=1))
 SMALL = Sweep(
-    {"base": BASE, "no-warmup": replace(BASE, warmup=0.0), "post-norm": BASE}, seeds=2, makers={"post-norm": post_norm}
+    {"base": BASE, "no-warmup": replace(BASE, warmup=0.0), "post-norm": replace(BASE, arch="post-norm")}, seeds=2
 )
 
 
@@ -33,9 +34,9 @@ DIFFERS = {
     "positions-learned": {"pos_embed": "learned"},
     "mean-pool": {"pool": "mean"},
     "no-final-norm": {"final_norm": False},
-    "post-norm": {},
+    "post-norm": {"arch": "post-norm", "final_norm": False},
     "torch-init": {"init": "torch"},
-    "softmax-head": {"softmax_head": True},
+    "softmax-head": {"arch": "softmax-head"},
     "raw-pixels": {"mean": 0.0, "std": 1.0},
     "adamw": {"optimizer": "adamw"},
     "constant-lr": {"schedule": "constant"},
@@ -49,7 +50,7 @@ DIFFERS = {
     "rand-augment": {"rand_magnitude": 0.3},
     "mixup": {"mixup": 0.2},
     "cutmix": {"cutmix": 1.0},
-    **{f"share-{percent}": {"share": percent / 100} for percent in (30, 10, 3, 1)},
+    **{f"fraction-{percent}": {"fraction": percent / 100} for percent in (30, 10, 3, 1)},
 }
 SIZES = {"patch-4", "patch-8", "patch-14", "patch-16", "wide", "deep", "one-head", "many-heads", "no-augment"}
 
@@ -63,18 +64,19 @@ def test_each_variant_differs_in_what_its_name_says(name):
         changed = {key: now[key] for key in now if now[key] != base[key]}
         if "shuffled" in variant or variant == "resnet-no-augment":
             assert not any(recipe.augment.__dict__.values())
-            plain = replace(recipe, augment=SWEEPS[name].recipes["base"].augment)
-            assert plain == SWEEPS[name].recipes["resnet" if "resnet" in variant else "base"]
+            assert recipe.arch == ("resnet" if variant == "resnet-no-augment" else variant)
+            kind = "resnet" if "resnet" in variant else "base"
+            plain = SWEEPS[name].recipes[kind]
+            assert replace(recipe, augment=plain.augment, arch=plain.arch) == plain
         elif variant.startswith("resnet"):
-            share = {"share": int(variant.split("-")[-1]) / 100} if "share" in variant else {}
+            fraction = {"fraction": int(variant.split("-")[-1]) / 100} if "fraction" in variant else {}
             passes = {"mnist": 1, "shapes": 3, "cifar10": 10}[name]
             epochs = {"epochs": passes} if "equal-time" in variant else {}
-            assert changed == {"optimizer": "adamw", "lr": 4e-3, "ema": 0.0, **share, **epochs}
+            assert changed == {"arch": "resnet", "optimizer": "adamw", "lr": 4e-3, "ema": 0.0, **fraction, **epochs}
         elif variant == "adamw-quarter-lr":
             assert changed == {"optimizer": "adamw", "lr": base["lr"] / 4}
         elif variant not in SIZES:
             assert changed == DIFFERS[variant], variant
-            assert changed or variant in SWEEPS[name].makers
         elif variant.startswith("patch-"):
             assert changed == {"patch_size": (int(variant[6:]),) * 2}
         elif variant.endswith("-head") or variant.endswith("-heads"):
@@ -99,7 +101,7 @@ def test_wide_and_deep_have_the_base_s_parameters_in_their_blocks(name):
 def test_every_model_can_be_made_and_takes_its_images(name):
     sweep = SWEEPS[name]
     for variant, recipe in sweep.recipes.items():
-        model = sweep.makers.get(variant, make_model)(recipe)
+        model = make_model(recipe)
         logits = model(torch.rand(2, recipe.model.in_chans, *recipe.model.img_size))
         assert logits.shape == (2, 10) and logits.isfinite().all(), variant
         optimizer = make_optimizer(model, recipe)
@@ -110,8 +112,8 @@ def test_every_model_can_be_made_and_takes_its_images(name):
 
 
 def test_the_clinic_has_every_model_that_is_sick_and_its_healthy_twin():
-    sweep = SWEEPS["clinic"]
-    assert set(sweep.recipes) == {
+    recipes = SWEEPS["clinic"].recipes
+    assert set(recipes) == {
         *PATIENTS,
         "healthy",
         "healthy, mean pool",
@@ -119,14 +121,38 @@ def test_the_clinic_has_every_model_that_is_sick_and_its_healthy_twin():
         "healthy, low rate",
         "dead residual norm, low rate",
     } - {"selection on the test set"}
-    base = sweep.recipes["healthy"]
-    models = {name: sweep.makers[name](recipe) for name, recipe in sweep.recipes.items()}
-    torch.testing.assert_close(models["healthy"].state_dict(), make_model(base).state_dict())
-    assert [finding.bug for finding in diagnose(models["scale by √dim"])] == ["scale by √dim"]
-    changed = {"": base, " mean pool": replace(base, model=replace(base.model, pool="mean"))}
-    changed[" low rate"] = replace(base, lr=base.lr / 4)
-    for name, recipe in sweep.recipes.items():
-        assert recipe == changed[name.partition(",")[2]]
+    base = recipes["healthy"]
+    changed = {"": base, "mean pool": replace(base, model=replace(base.model, pool="mean"))}
+    changed["low rate"] = replace(base, lr=base.lr / 4)
+    for variant, recipe in recipes.items():
+        name, _, setting = variant.partition(", ")
+        assert recipe.arch == ("vit" if name == "healthy" else f"patient:{name}")
+        assert recipe.model.final_norm == (name != "no final norm")
+        told = replace(recipe, arch="vit", model=replace(recipe.model, final_norm=True))
+        assert told == changed[setting]
+
+
+def test_two_variants_of_a_sweep_never_share_a_recipe():
+    for sweep in SWEEPS.values():
+        assert len({repr(replace(recipe, seed=0)) for recipe in sweep.recipes.values()}) == len(sweep.recipes)
+    with pytest.raises(ValueError, match="every recipe of a sweep must be another one; 'base' and 'twin' are equal"):
+        Sweep({"base": BASE, "other": replace(BASE, lr=1.0), "twin": replace(BASE, seed=7)})
+
+
+def test_what_is_trained_is_of_the_row_s_arch(tmp_path, monkeypatch):
+    """The clinic's whole sweep on a few random images: diagnose, which knows no recipe, names what was trained."""
+    numbers = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (24, 3, 32, 32), dtype=torch.uint8, generator=numbers)
+    few = Dataset(images, torch.arange(24) % 10, tuple("abcdefghij"), "noise")
+    monkeypatch.setattr(runs, "load_split", lambda recipe, split: few)
+    trained, real = [], runs.fit
+    monkeypatch.setattr(runs, "fit", lambda model, *rest, **given: trained.append(model) or real(model, *rest, **given))
+    rows = run_sweep("clinic", SWEEPS["clinic"], tmp_path, seeds=[99], progress=False)  # not among the recorded ones
+    assert [row["variant"] for row in rows] == list(SWEEPS["clinic"].recipes)
+    for row, model in zip(rows, trained, strict=True):
+        name = row["variant"].partition(",")[0]
+        assert row["recipe"]["arch"] == ("vit" if name == "healthy" else f"patient:{name}")
+        assert [finding.bug for finding in diagnose(model)] == [name] * (name != "healthy"), row["variant"]
 
 
 def test_a_sweep_has_a_row_for_each_run_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
@@ -233,11 +259,46 @@ def test_rows_of_a_recipe_that_changed_do_not_count(tmp_path):
     assert read_rows(tmp_path / "small.jsonl", gone) == []
 
 
-def test_a_row_of_another_version_does_not_count(tmp_path):
-    (row,) = run_sweep("small", SMALL, tmp_path, only=["base"], seeds=[0], progress=False)
-    row["recipe"]["torch_init"] = True
-    (tmp_path / "small.jsonl").write_text(json.dumps(row) + "\n")
-    assert read_rows(tmp_path / "small.jsonl", SMALL) == []
+def _without(row: dict, key: str) -> dict:
+    return {name: value for name, value in row.items() if name != key}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda row: row | {"recipe": row["recipe"] | {"torch_init": True}}, "does not know: torch_init"),
+        (lambda row: row | {"recipe": row["recipe"] | {"arch": "vitt"}}, "arch must be one of vit, .*; got 'vitt'"),
+        (lambda row: row | {"recipe": row["recipe"] | {"arch": "patient:no final norm"}}, "model.final_norm False"),
+        (lambda row: row | {"recipe": _without(row["recipe"], "dataset")}, "missing .* 'dataset'"),
+        (lambda row: row | {"recipe": _without(row["recipe"], "model")}, "'model'"),
+        (lambda row: row | {"recipe": row["recipe"] | {"model": {"embed_dim": 12, "num_heads": 5}}}, "not divisible"),
+        (lambda row: _without(row, "seed"), "'seed'"),
+        (lambda row: [row], "list indices"),
+        (lambda row: None, "'NoneType'"),
+    ],
+)
+def test_a_row_that_cannot_be_what_it_says_is_refused_with_its_line(tmp_path, spoil, reason):
+    first, row = run_sweep("small", SMALL, tmp_path, only=["base"], progress=False)
+    path = tmp_path / "small.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in (first, spoil(row), first)))
+    with pytest.raises(ValueError, match=rf"small\.jsonl, line 2 is not a row of this version: .*{reason}"):
+        read_rows(path, SMALL)
+    with pytest.raises(ValueError, match="line 2 is not a row"):
+        run_sweep("small", SMALL, tmp_path, progress=False)
+
+
+def test_half_a_row_in_the_middle_is_refused_with_its_line(tmp_path):
+    run_sweep("small", SMALL, tmp_path, only=["base"], progress=False)
+    path = tmp_path / "small.jsonl"
+    one, two = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(one[:50] + b"\n" + two)
+    with pytest.raises(ValueError, match=r"small\.jsonl, line 1 is not a row .*JSONDecodeError"):
+        read_rows(path, SMALL)
+
+
+def test_an_empty_file_has_no_rows_and_no_half_ones(tmp_path, recwarn):
+    (tmp_path / "small.jsonl").touch()
+    assert read_rows(tmp_path / "small.jsonl", SMALL) == [] and not recwarn.list
 
 
 @pytest.mark.parametrize("left", [1, 10, -1])
@@ -249,8 +310,10 @@ def test_a_row_that_was_not_written_to_its_end_is_made_anew(tmp_path, left, monk
     first, second = run_sweep("small", SMALL, tmp_path, only=["base"], progress=False)
     one, two = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(one + two[:left])
-    assert read_rows(path, SMALL) == [first]
-    again = run_sweep("small", SMALL, tmp_path, only=["base"], progress=False)
+    with pytest.warns(UserWarning, match=r"small\.jsonl, line 2 was not written to its end"):
+        assert read_rows(path, SMALL) == [first]
+    with pytest.warns(UserWarning, match="line 2 was not written to its end"):
+        again = run_sweep("small", SMALL, tmp_path, only=["base"], progress=False)
     assert len(made) == 3
     assert again[0] == first and again[1]["train_losses"] == second["train_losses"]
     assert [json.loads(line)["seed"] for line in path.read_text().splitlines()] == [0, 1]
@@ -266,6 +329,15 @@ def test_a_negative_seed_runs_nothing(tmp_path, seeds):
 def test_a_variant_that_is_not_there(tmp_path):
     with pytest.raises(ValueError, match=r"recipe of the sweep 'small' must be one of base, .*; got 'nope'"):
         run_sweep("small", SMALL, tmp_path, only=["nope"], progress=False)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_an_interval_of_results_that_are_no_numbers_is_refused(value):
+    """It would be (nan, nan, nan), which neither contains 0 nor leaves it out."""
+    good, bad = torch.tensor([0.5, 0.75]), torch.tensor([0.5, value, 0.25])
+    for name, pair in (("base", (bad, good)), ("changed", (good, bad))):
+        with pytest.raises(ValueError, match=rf"results must be finite.*{name} has \[0.5, {value}, 0.25\]"):
+            sweeps.effect_interval(*pair)
 
 
 def test_own_rows_stand_beside_recorded_ones(tmp_path, monkeypatch):
@@ -289,7 +361,14 @@ def test_every_recorded_row_is_of_a_recipe_that_there_is(path):
     if path is None:
         pytest.skip("no sweep is recorded")
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    rows = load_sweep(path.stem) + load_sweep(path.stem, broken=True)
-    assert len(rows) >= len(lines)
+    assert len(read_rows(path, SWEEPS[path.stem])) == len(lines)
     assert len({(row["variant"], row["seed"]) for row in lines}) == len(lines)
     assert not any(row["commit"].endswith("+") for row in lines), "recorded from a checkout with changes"
+    counts = {}
+    for number, row in enumerate(lines, start=1):
+        recipe = recipe_from_dict(row["recipe"])
+        key = replace(recipe, seed=0)
+        if key not in counts:
+            with torch.device("meta"):
+                counts[key] = sum(p.numel() for p in make_model(recipe).parameters())
+        assert "broke" in row or row["parameters"] == counts[key], f"{path}, line {number}"

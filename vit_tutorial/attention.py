@@ -24,7 +24,7 @@ def attention_weights(q: Float[Tensor, "... n hd"], k: Float[Tensor, "... m hd"]
         ``(..., n, m)``; each row is a probability distribution.
 
     Raises:
-        ValueError: when queries and keys differ in head_dim.
+        ValueError: if queries and keys differ in head_dim.
 
     Source: Vaswani et al. 2017, equation 1.
     """
@@ -46,7 +46,7 @@ def plain_attention(
         ``(..., n, vd)``.
 
     Raises:
-        ValueError: when queries and keys differ in head_dim, or keys and values in number.
+        ValueError: if queries and keys differ in head_dim, or keys and values in number.
     """
     _check_number(k, v)
     return attention_weights(q, k) @ v
@@ -57,13 +57,11 @@ def fused_attention(
 ) -> Float[Tensor, "... n vd"]:
     """The same function as :func:`plain_attention`, in one kernel, which never holds the (n, m) matrix in memory.
 
-    Where no fused kernel suits the input, PyTorch falls back on the formula. In bf16 on a CPU it is
-    :func:`plain_attention` itself: on the CPUs that were measured PyTorch's kernel is slower there (chapter 10).
+    If no fused kernel suits the input, PyTorch falls back on the formula. On a CPU in bf16 its kernel can be several
+    times slower than the formula: a model that is trained there may get ``attend=plain_attention`` (chapter 11).
 
     Args, shapes and errors are those of :func:`plain_attention`.
     """
-    if q.dtype == torch.bfloat16 and q.device.type == "cpu":
-        return plain_attention(q, k, v)
     _check_head_dim(q, k)
     _check_number(k, v)  # the kernel does not look, and reads beyond a v that is too short
     return F.scaled_dot_product_attention(q, k, v)
@@ -80,7 +78,19 @@ def _check_number(k: Tensor, v: Tensor) -> None:
 
 
 class AttentionHead(nn.Module):
-    """One head: three projections of its own, then ``attend``. ``(b, n, dim)`` to ``(b, n, head_dim)``."""
+    """One head: queries, keys and values by three projections of its own, then ``attend``.
+
+    Args:
+        dim: width of a token.
+        head_dim: width of a query, key and value, and so of what comes out.
+        qkv_bias: whether queries, keys and values have a bias.
+        attend: ``(q, k, v) -> out`` over the last two axes; you can pass your own.
+
+    Shapes:
+        ``(b, n, dim)`` to ``(b, n, head_dim)``.
+
+    Source: Vaswani et al. 2017, section 3.2.2.
+    """
 
     def __init__(self, dim: int, head_dim: int, *, qkv_bias: bool = True, attend: Attend = plain_attention):
         super().__init__()
@@ -94,8 +104,8 @@ class AttentionHead(nn.Module):
 
 
 class PerHeadAttention(nn.Module):
-    """Multi-head attention as one reads it in the paper: a loop over heads. It starts many small operations, which
-    costs time on a GPU; :func:`fuse_heads` mends that.
+    """Multi-head attention as the paper writes it: a loop over heads. It launches many small operations, which costs
+    time on a GPU; :func:`fuse_heads` avoids that.
 
     Args, shapes and errors are those of :class:`Attention`.
     """
@@ -120,16 +130,16 @@ class Attention(nn.Module):
 
     Args:
         dim: width of a token; must be divisible by ``num_heads``.
-        num_heads: heads; each sees ``dim / num_heads`` numbers.
+        num_heads: heads; each sees ``dim / num_heads`` features.
         qkv_bias: whether queries, keys and values have a bias.
-        attend: ``(q, k, v) -> out`` over the last two axes; yours may stand here.
+        attend: ``(q, k, v) -> out`` over the last two axes; you can pass your own.
         drop: dropout after the output projection. There is none inside the weights, so they stay probabilities.
 
     Shapes:
         ``(b, n, dim)`` to ``(b, n, dim)``.
 
     Raises:
-        ValueError: when ``num_heads`` does not divide ``dim``.
+        ValueError: if ``num_heads`` does not divide ``dim``.
 
     Source: Dosovitskiy et al. 2021, appendix A; names as in timm.
     """
@@ -161,12 +171,12 @@ class Attention(nn.Module):
 
 @torch.no_grad()
 def fuse_heads(per_head: PerHeadAttention, attend: Attend = fused_attention) -> Attention:
-    """The :class:`Attention` that computes what ``per_head`` computes, with its weights copied over.
+    """The :class:`Attention` that computes what ``per_head`` computes, with its weights copied.
 
     The rows of ``qkv.weight`` are all queries, then all keys, then all values; within each, head by head.
 
     Args:
-        per_head: stays as it is.
+        per_head: the loop over heads; it is not changed.
         attend: of the new layer.
     """
     heads = per_head.heads

@@ -1,106 +1,30 @@
-"""The ``vit-tutorial`` command: ``train`` a recipe, ``sweep`` over many, ``evaluate`` one, look after ``data``."""
+"""The ``vit-tutorial`` command: ``train`` a recipe, ``sweep`` over many, ``evaluate`` one, look after ``data``.
 
-import argparse
+Each command is a dataclass. tyro makes arguments of its fields and the help of its docstring.
+"""
+
 import re
 import sys
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 import torch
 import tyro
+from tyro.conf import CascadeSubcommandArgs, Fixed, FlagCreatePairsOff, Positional, Suppress, arg, subcommand
 
-from vit_tutorial.augment.policy import Augment
-from vit_tutorial.config import ViTConfig
 from vit_tutorial.data import NAMES, SPLITS, data_root, load_dataset
 from vit_tutorial.recipes import RECIPES, Recipe, load_split
 from vit_tutorial.runs import FOLDER, OWN_RUNS, find_run, load_metrics, load_recorded, run_recipe
 from vit_tutorial.training.distributed import process_group, rank_and_world
-from vit_tutorial.training.loop import TrainConfig, evaluate
+from vit_tutorial.training.loop import evaluate
 from vit_tutorial.what_matters.sweeps import load_sweep, run_sweep
 from vit_tutorial.what_matters.variants import SWEEPS
 
-TRAIN_EPILOG = f"""recipes: {", ".join(RECIPES)}
-
-Every field of a recipe can be overridden, the model's and the augmentation's too:
-  vit-tutorial train mnist --epochs 3 --model.depth 2
-  vit-tutorial train mnist --help          lists the fields and their values
-A run that was interrupted goes on where it stopped when the same command is given again; one that is
-finished is replaced with --record only.
-In several processes:  torchrun --nproc-per-node=2 -m vit_tutorial train mnist"""
+Flag = FlagCreatePairsOff[bool]  # --quiet, without a --no-quiet beside it
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command. An error that the user can mend is printed as one line; the exit code is then 1."""
-    parser, train = _parsers()
-    options, overrides = parser.parse_known_args(arguments)
-    if overrides and options.command != "train":
-        parser.error(f"unrecognized arguments: {' '.join(overrides)}")
-    if options.command == "train" and (options.help or options.recipe is None):
-        train.print_help()
-        if options.recipe is None:
-            sys.exit(0 if options.help else 2)
-        print()
-        overrides = ["--help"]
-    try:
-        {"train": _train, "sweep": _sweep, "evaluate": _evaluate, "data": _data}[options.command](options, overrides)
-    except (ValueError, OSError, FloatingPointError) as error:
-        sys.exit(f"vit-tutorial: {error}")
-    except KeyboardInterrupt:
-        sys.exit("vit-tutorial: interrupted; the same command goes on after the last whole pass")
-
-
-def _parsers() -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
-    device = {
-        "default": "cuda" if torch.cuda.is_available() else "cpu",
-        "help": "cpu, cuda or cuda:N (default: %(default)s)",
-    }
-    parser = argparse.ArgumentParser(prog="vit-tutorial", description="The Vision Transformer from scratch.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="train | sweep | evaluate | data")
-
-    train = commands.add_parser(
-        "train",
-        help="train a recipe",
-        description="Train a recipe; metrics and weights go into runs/<name>/.",
-        epilog=TRAIN_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        add_help=False,
-        allow_abbrev=False,
-    )
-    train.add_argument("recipe", nargs="?", choices=RECIPES, metavar="RECIPE", help="which recipe; see below")
-    train.add_argument("--record", action="store_true", help=f"write into {FOLDER}, which comes with the package")
-    train.add_argument("--name", help="name of the run (default: the recipe's, and the random seed unless 0)")
-    train.add_argument("--device", **device)
-    train.add_argument("--no-weights", action="store_true", help="keep the metrics only")
-    train.add_argument("--quiet", action="store_true", help="show no progress bar")
-    train.add_argument("-h", "--help", action="store_true", help="show this; after a recipe's name also its fields")
-
-    sweep = commands.add_parser(
-        "sweep",
-        help="compare recipes that differ in one thing",
-        description="Run what is missing of a sweep; results go into runs/sweeps/NAME.jsonl, a line for each run.",
-    )
-    sweep.add_argument("name", choices=SWEEPS, metavar="NAME", help=", ".join(SWEEPS))
-    sweep.add_argument("--only", nargs="+", default=[], metavar="VARIANT", help="some of the sweep's variants")
-    sweep.add_argument("--seeds", nargs="+", type=int, default=[], metavar="N", help="some of the random seeds")
-    sweep.add_argument("--record", action="store_true", help=f"write into {FOLDER}, which comes with the package")
-    sweep.add_argument("--device", **device)
-    sweep.add_argument("--quiet", action="store_true", help="show no progress bar")
-
-    judge = commands.add_parser(
-        "evaluate",
-        help="test a finished run's stored weights",
-        description="Test a finished run's stored weights: your own run's in runs/, else the recorded run's.",
-    )
-    judge.add_argument("run", metavar="NAME", help="of the run")
-    judge.add_argument("--device", **device)
-
-    data = commands.add_parser(
-        "data",
-        help="fetch data sets, and say what is there",
-        description="Fetch what is missing into $VIT_TUTORIAL_DATA (else ~/.cache/vit-tutorial), "
-        "and print the sizes of the splits.",
-    )
-    names = f"{', '.join(NAMES)} (default: all of these), or folder:PATH"
-    data.add_argument("names", nargs="*", metavar="NAME", help=names)
-    return parser, train
+def _best_device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _check_device(device: str) -> None:
@@ -111,89 +35,195 @@ def _check_device(device: str) -> None:
         raise ValueError(f"--device {device}: CUDA GPUs that PyTorch finds here: {gpus}. Or use --device cpu")
 
 
-def _strip_markup(*kinds: type) -> None:
-    """Take the markup out of docstrings, for the help prints them as they are."""
-    for kind in kinds:
-        kind.__doc__ = re.sub(r"(:\w+:)?(`+)~?(.*?)\2", r"\3", kind.__doc__)
+@dataclass(frozen=True)
+class NamedRecipe:
+    """A recipe of ``RECIPES``: its fields become options, its name is the subcommand's."""
+
+    title: Suppress[Fixed[str]]
+    recipe: Annotated[Recipe, arg(name="")]
 
 
-def _train(options: argparse.Namespace, overrides: list[str]) -> None:
-    _strip_markup(Recipe, TrainConfig, ViTConfig, Augment)
-    recipe = tyro.cli(
-        Recipe,
-        prog=f"vit-tutorial train {options.recipe}",
-        description=f"Fields of the recipe {options.recipe}",
-        default=RECIPES[options.recipe],
-        args=overrides,
-    )
-    _check_device(options.device)
-    name = options.name or options.recipe + (f"-{recipe.seed}" if recipe.seed else "")
-    folder = (FOLDER if options.record else OWN_RUNS) / name
-    if not options.record and (folder / "metrics.json").exists() and not (folder / "checkpoint.pt").exists():
-        raise ValueError(f"{folder} holds a finished run: give this one another --name, or delete the folder")
-    with process_group(options.device) as device:
-        metrics = run_recipe(
-            options.recipe,
-            recipe,
+AnyRecipe = tyro.extras.subcommand_type_from_defaults(
+    defaults={name: NamedRecipe(name, recipe) for name, recipe in RECIPES.items()},
+    descriptions={name: f"{recipe.dataset}, {recipe.epochs} epochs" for name, recipe in RECIPES.items()},
+)
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a recipe; metrics and weights go into runs/<name>/.
+
+    Every field of a recipe can be overridden, the model's and the augmentation's too:
+      vit-tutorial train mnist --epochs 3 --model.depth 2
+      vit-tutorial train mnist --help          lists the fields and their values
+
+    An interrupted run continues when the same command is given again; a finished one is replaced with --record only.
+
+    In several processes:  torchrun --nproc-per-node=2 -m vit_tutorial train mnist
+
+    Args:
+        record: write into vit_tutorial/recorded, which comes with the package.
+        name: name of the run.
+        device: cpu, cuda or cuda:N.
+        no_weights: keep the metrics only.
+        quiet: show no progress bar.
+    """
+
+    named: Annotated[AnyRecipe, arg(name="")]
+    record: Flag = False
+    name: Annotated[str, arg(help_behavior_hint="(default: the recipe's, and the seed unless it is 0)")] = ""
+    device: str = field(default_factory=_best_device)
+    no_weights: Flag = False
+    quiet: Flag = False
+
+    def run(self) -> None:
+        _check_device(self.device)
+        title, recipe = self.named.title, self.named.recipe
+        name = self.name or title + (f"-{recipe.seed}" if recipe.seed else "")
+        folder = (FOLDER if self.record else OWN_RUNS) / name
+        if not self.record and (folder / "metrics.json").exists() and not (folder / "checkpoint.pt").exists():
+            raise ValueError(f"{folder} holds a finished run: give this one another --name, or delete the folder")
+        with process_group(self.device) as device:
+            metrics = run_recipe(
+                title,
+                recipe,
+                folder,
+                device=device,
+                keep_weights=not self.no_weights,
+                progress=not self.quiet,
+            )
+            if rank_and_world()[0] == 0:
+                accuracy, seconds = f"{metrics['test']['accuracy']:.2%}", f"{metrics['seconds']:.0f} s"
+                print(f"{name}: test accuracy {accuracy} after {recipe.epochs} epochs in {seconds}; see {folder}")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Compare recipes that differ in one thing; results go into runs/sweeps/<name>.jsonl, a line for each run.
+
+    Only what is missing is run.
+
+    Args:
+        name: the sweep.
+        only: some of the sweep's variants.
+        seeds: some of the random seeds.
+        record: write into vit_tutorial/recorded, which comes with the package.
+        device: cpu, cuda or cuda:N.
+        quiet: show no progress bar.
+    """
+
+    name: Positional[Literal[tuple(SWEEPS)]]
+    only: Annotated[tuple[str, ...] | None, arg(metavar="VARIANT ...", help_behavior_hint="(default: all)")] = None
+    seeds: Annotated[tuple[int, ...] | None, arg(metavar="N ...", help_behavior_hint="(default: all)")] = None
+    record: Flag = False
+    device: str = field(default_factory=_best_device)
+    quiet: Flag = False
+
+    def __post_init__(self):
+        for option in ("only", "seeds"):
+            if getattr(self, option) == ():  # an empty shell variable must not start the whole sweep
+                raise ValueError(f"--{option} needs at least one value")
+
+    def run(self) -> None:
+        _check_device(self.device)
+        folder = (FOLDER if self.record else OWN_RUNS) / "sweeps"
+        run_sweep(
+            self.name,
+            SWEEPS[self.name],
             folder,
-            device=device,
-            keep_weights=not options.no_weights,
-            progress=not options.quiet,
+            only=self.only or (),
+            seeds=self.seeds or (),
+            device=self.device,
+            progress=not self.quiet,
         )
-        if rank_and_world()[0] == 0:
-            accuracy, seconds = metrics["test"]["accuracy"], metrics["seconds"]
-            print(f"{name}: test accuracy {accuracy:.2%} after {recipe.epochs} passes in {seconds:.0f} s; see {folder}")
+        ended = load_sweep(self.name)
+        for variant in dict.fromkeys(row["variant"] for row in ended):
+            print(f"{variant:>18}:", end="")
+            for split in ("val", "test"):
+                found = [row[f"{split}_accuracy"] for row in ended if row["variant"] == variant]
+                each = ", ".join(f"{accuracy:.2%}" for accuracy in found)
+                print(f" {split} accuracy {sum(found) / len(found):.2%} ({each})", end="")
+            print()
+        for row in load_sweep(self.name, broken=True):
+            print(f"{row['variant']:>18}: seed {row['seed']} broke: {row['broke']}")
+        print(f"rows: {folder / self.name}.jsonl, and what came with the package")
 
 
-def _sweep(options: argparse.Namespace, _: list[str]) -> None:
-    _check_device(options.device)
-    folder = (FOLDER if options.record else OWN_RUNS) / "sweeps"
-    run_sweep(
-        options.name,
-        SWEEPS[options.name],
-        folder,
-        only=options.only,
-        seeds=options.seeds,
-        device=options.device,
-        progress=not options.quiet,
-    )
-    ended = load_sweep(options.name)
-    for variant in dict.fromkeys(row["variant"] for row in ended):
-        print(f"{variant:>18}:", end="")
-        for split in ("val", "test"):
-            found = [row[f"{split}_accuracy"] for row in ended if row["variant"] == variant]
-            each = ", ".join(f"{accuracy:.2%}" for accuracy in found)
-            print(f" {split} accuracy {sum(found) / len(found):.2%} ({each})", end="")
-        print()
-    for row in load_sweep(options.name, broken=True):
-        print(f"{row['variant']:>18}: seed {row['seed']} broke: {row['broke']}")
-    print(f"rows: {folder / options.name}.jsonl, and what came with the package")
+@dataclass(frozen=True)
+class Evaluate:
+    """Test a finished run's stored weights: your own run's in runs/, else the recorded run's.
+
+    Args:
+        name: of the run.
+        device: cpu, cuda or cuda:N.
+    """
+
+    name: Annotated[Positional[str], arg(metavar="NAME")]
+    device: str = field(default_factory=_best_device)
+
+    def run(self) -> None:
+        _check_device(self.device)
+        folder = find_run(self.name, own_first=True)
+        model, recipe = load_recorded(folder)
+        test = load_split(recipe, "test")
+        accuracy = evaluate(model.to(self.device), test, recipe)["accuracy"]
+        then = load_metrics(folder)["test"]["accuracy"]
+        whose = "your own run" if folder.is_relative_to(OWN_RUNS) else "the recorded run"
+        print(f"{self.name}, {whose}: test accuracy {accuracy:.2%} on {len(test):,} images of {test.variant}")
+        print(f"after its training: {then:.2%}; weights: {folder / 'model.safetensors'}")
 
 
-def _evaluate(options: argparse.Namespace, _: list[str]) -> None:
-    _check_device(options.device)
-    folder = find_run(options.run, own_first=True)
-    model, recipe = load_recorded(folder)
-    test = load_split(recipe, "test")
-    accuracy = evaluate(model.to(options.device), test, recipe)["accuracy"]
-    then = load_metrics(folder)["test"]["accuracy"]
-    whose = "your own run" if folder.is_relative_to(OWN_RUNS) else "the recorded run"
-    print(f"{options.run}, {whose}: test accuracy {accuracy:.2%} on {len(test):,} images of {test.variant}")
-    print(f"after its training: {then:.2%}; weights: {folder / 'model.safetensors'}")
+@dataclass(frozen=True)
+class Data:
+    """Fetch data sets into $VIT_TUTORIAL_DATA (else ~/.cache/vit-tutorial), and print the sizes of their splits.
+
+    Args:
+        names: mnist, cifar10, digits, shapes or folder:PATH.
+    """
+
+    names: Annotated[Positional[tuple[str, ...]], arg(metavar="[NAME ...]", help_behavior_hint="(default: all)")] = ()
+
+    def run(self) -> None:
+        print(f"data root: {data_root()}")
+        lacking = []
+        for name in self.names or NAMES:
+            try:
+                # memory=0: the images of a folder are counted without being decoded.
+                splits = {split: load_dataset(name, split, memory=0) for split in SPLITS}
+            except FileNotFoundError as error:
+                lacking.append(name)
+                print(f"{name}: {error}", file=sys.stderr)
+                continue
+            sizes = ", ".join(f"{split} {len(dataset):,}" for split, dataset in splits.items())
+            print(f"{name}: {sizes} ({splits['train'].variant})")
+        if lacking:
+            sys.exit(f"vit-tutorial: not there, and not to be had: {', '.join(lacking)}")
 
 
-def _data(options: argparse.Namespace, _: list[str]) -> None:
-    print(f"data root: {data_root()}")
-    lacking = []
-    for name in options.names or NAMES:
-        try:
-            # memory=0: the images of a folder are counted without being decoded.
-            splits = {split: load_dataset(name, split, memory=0) for split in SPLITS}
-        except FileNotFoundError as error:
-            lacking.append(name)
-            print(f"{name}: {error}", file=sys.stderr)
-            continue
-        sizes = ", ".join(f"{split} {len(dataset):,}" for split, dataset in splits.items())
-        print(f"{name}: {sizes} ({splits['train'].variant})")
-    if lacking:
-        sys.exit(f"vit-tutorial: not there, and not to be had: {', '.join(lacking)}")
+@dataclass(frozen=True)
+class Arguments:
+    """The Vision Transformer from scratch."""
+
+    command: Annotated[
+        Annotated[Train, subcommand("train")]
+        | Annotated[Sweep, subcommand("sweep")]
+        | Annotated[Evaluate, subcommand("evaluate")]
+        | Annotated[Data, subcommand("data")],
+        arg(name=""),
+    ]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command. Wrong usage exits with code 2; whatever else the user can mend is one line, with code 1."""
+    try:
+        # Cascading: `train --quiet mnist` is `train mnist --quiet`.
+        command = tyro.cli(Arguments, prog="vit-tutorial", args=arguments, config=(CascadeSubcommandArgs,)).command
+    except ValueError as error:  # a value of the recipe is out of range
+        print(f"vit-tutorial: {error}", file=sys.stderr)
+        sys.exit(2)
+    try:
+        command.run()
+    except (ValueError, OSError, FloatingPointError) as error:
+        sys.exit(f"vit-tutorial: {error}")
+    except KeyboardInterrupt:
+        sys.exit("vit-tutorial: interrupted; the same command goes on after the last whole epoch")

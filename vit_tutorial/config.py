@@ -1,8 +1,16 @@
-"""The shape of a Vision Transformer as data: one frozen config, and the named sizes people publish."""
+"""The shape of a Vision Transformer as data: one frozen config, and the named sizes that were published."""
 
 from dataclasses import dataclass
 
-from vit_tutorial.validate import check_divisible, check_int, check_number, check_option, check_share, check_tiles
+from vit_tutorial.validate import (
+    check_bool,
+    check_divisible,
+    check_fraction,
+    check_int,
+    check_number,
+    check_option,
+    check_tiles,
+)
 
 OPTIONS = {
     "pos_embed": ("learned", "sincos_1d", "sincos_2d", "none"),
@@ -13,13 +21,13 @@ OPTIONS = {
 
 @dataclass(frozen=True)
 class ViTConfig:
-    """Everything that decides the shape of a ViT. Defaults are ViT-B/16 (Dosovitskiy et al. 2021, Table 1).
+    """Everything that determines the shape of a ViT. Defaults are ViT-B/16 (Dosovitskiy et al. 2021, Table 1).
 
     Args:
         img_size: pixels, an int or an (height, width) pair.
         patch_size: pixels, an int or an (height, width) pair; must divide ``img_size``.
         in_chans: channels of the image; 1 for grey, 3 for colour.
-        num_classes: outputs of the head; 0 leaves the head out, so the model returns features.
+        num_classes: outputs of the head; with 0 there is no head, and the model returns features.
         embed_dim: width of every token; must be divisible by ``num_heads``.
         depth: number of encoder blocks.
         num_heads: attention heads in each block.
@@ -29,11 +37,11 @@ class ViTConfig:
         pool: ``"cls"`` reads a class token; ``"mean"`` has none and averages the patch tokens.
         act: ``"gelu"``, or its tanh approximation ``"gelu_tanh"``.
         final_norm: LayerNorm after the last block; pre-norm blocks need it (chapter 4).
-        drop_rate: dropout after the positions and after each projection but the query-key-value one.
+        drop_rate: dropout after the positions and after each projection except the query-key-value one.
         drop_path_rate: probability of skipping the last block; earlier ones rise to it linearly.
 
     Raises:
-        ValueError: when the sizes do not fit together or an option is unknown.
+        ValueError: if the sizes do not fit together or an option is unknown.
     """
 
     img_size: int | tuple[int, int] = 224
@@ -66,8 +74,10 @@ class ViTConfig:
             check_divisible("embed_dim", self.embed_dim, "the four parts of pos_embed='sincos_2d':", 4)
         for name, allowed in OPTIONS.items():
             check_option(name, getattr(self, name), allowed)
+        for name in ("qkv_bias", "final_norm"):
+            check_bool(name, getattr(self, name))
         for name in ("drop_rate", "drop_path_rate"):
-            check_share(name, getattr(self, name))
+            check_fraction(name, getattr(self, name))
 
     @property
     def grid_size(self) -> tuple[int, int]:
@@ -81,17 +91,17 @@ class ViTConfig:
 
     @property
     def num_prefix_tokens(self) -> int:
-        """How many tokens stand in front of the patches, one class token or none."""
+        """How many tokens precede the patches: one class token or none."""
         return int(self.pool == "cls")
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of an image: the class token, where there is one, and the patches."""
+        """Tokens of an image: the class token, if there is one, and the patches."""
         return self.num_prefix_tokens + self.num_patches
 
     @property
     def head_dim(self) -> int:
-        """Numbers of a token that each head sees, embed_dim / num_heads."""
+        """How many of a token's features each head sees, embed_dim / num_heads."""
         return self.embed_dim // self.num_heads
 
 
@@ -109,7 +119,7 @@ PRESETS = {
     "vit_l_16": _published(1024, 24, 16, patch_size=16),
     "vit_l_32": _published(1024, 24, 16, patch_size=32),
     "vit_h_14": _published(1280, 32, 16, patch_size=14),
-    # The models of the five tutorials this book grew out of: four, for two are editions of one.
+    # Models of the five source tutorials; two share one model.
     "mnist_000": ViTConfig(
         img_size=32, patch_size=16, in_chans=1, num_classes=10, embed_dim=9, depth=3, num_heads=3,
         pos_embed="sincos_1d", final_norm=False,

@@ -4,14 +4,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_tutorial.attention import Attend, Attention, fused_attention
-from vit_tutorial.validate import check_int, check_option, check_share
+from vit_tutorial.validate import check_fraction, check_int, check_option
 
 NORM_EPS = 1e-6  # timm and torchvision; nn.LayerNorm's own default is 1e-5, Hugging Face's ViT has 1e-12
 ACTIVATIONS = {"gelu": nn.GELU, "gelu_tanh": lambda: nn.GELU(approximate="tanh")}
 
 
 class Mlp(nn.Module):
-    """Two linear layers with a GELU between, on each token by itself. ``(..., dim)`` to ``(..., dim)``.
+    """Two linear layers with a GELU in between, on each token by itself. ``(..., dim)`` to ``(..., dim)``.
 
     Args:
         dim: width of a token.
@@ -20,7 +20,7 @@ class Mlp(nn.Module):
         drop: dropout after each layer.
 
     Raises:
-        ValueError: when ``act`` is unknown or ``hidden_dim`` no int of at least 1.
+        ValueError: if ``act`` is unknown or ``hidden_dim`` not an int of at least 1.
     """
 
     def __init__(self, dim: int, hidden_dim: int, *, act: str = "gelu", drop: float = 0.0):
@@ -39,7 +39,7 @@ class Mlp(nn.Module):
 class DropPath(nn.Module):
     """In training, zero each image of the batch with probability ``p``, and divide the others by 1 − p.
 
-    Around a residual branch this skips the branch for those images. In evaluation it does nothing.
+    On a residual branch this skips the branch for those images. In evaluation it does nothing.
 
     Raises:
         ValueError: unless 0 ≤ p < 1.
@@ -49,7 +49,7 @@ class DropPath(nn.Module):
 
     def __init__(self, p: float = 0.0):
         super().__init__()
-        check_share("p", p)
+        check_fraction("p", p)
         self.p = p
 
     def forward(self, x: Float[Tensor, "b ..."]) -> Float[Tensor, "b ..."]:

@@ -8,7 +8,7 @@ from vit_tutorial.attention import Attend, fused_attention
 from vit_tutorial.config import ViTConfig
 from vit_tutorial.encoder import NORM_EPS, Block
 from vit_tutorial.patches import PatchEmbed
-from vit_tutorial.positions import sincos_1d, sincos_2d
+from vit_tutorial.positions import make_pos_embed
 
 
 class ViT(nn.Module):
@@ -16,15 +16,15 @@ class ViT(nn.Module):
 
     Args:
         config: the sizes; see :class:`~vit_tutorial.config.ViTConfig`.
-        attend: the function that every head runs; yours may stand here.
+        attend: the function that every head runs; you can pass your own.
 
     Shapes:
         images ``(b, in_chans, H, W)``, in the dtype of the weights unless under autocast, to logits
         ``(b, num_classes)``. There is no softmax: cross-entropy takes logits.
 
     Raises:
-        ValueError: when ``config`` is no ViTConfig, or an image batch has another rank, size or channel count than it
-            says, or another dtype than the weights.
+        ValueError: if ``config`` is not a ViTConfig, or a batch of images has another rank, size or channel count than
+            it says, or integers.
 
     Source: Dosovitskiy et al. 2021, section 3.1, equations 1 to 4.
     """
@@ -37,7 +37,7 @@ class ViT(nn.Module):
         dim = config.embed_dim
         self.patch_embed = PatchEmbed(config.img_size, config.patch_size, config.in_chans, dim)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if config.pool == "cls" else None
-        self._make_pos_embed()
+        self.pos_embed = make_pos_embed(config.pos_embed, config.grid_size, dim, config.num_prefix_tokens)
         self.pos_drop = nn.Dropout(config.drop_rate)
         self.blocks = nn.Sequential(
             *(
@@ -58,21 +58,6 @@ class ViT(nn.Module):
         self.head = nn.Linear(dim, config.num_classes) if config.num_classes else nn.Identity()
         init_weights(self)
 
-    def _make_pos_embed(self) -> None:
-        config = self.config
-        if config.pos_embed == "learned":
-            self.pos_embed = nn.Parameter(torch.zeros(1, config.num_tokens, config.embed_dim))
-            return
-        if config.pos_embed == "none":
-            table = None
-        elif config.pos_embed == "sincos_1d":  # the class token is position 0, as in the original transformer
-            table = sincos_1d(config.num_tokens, config.embed_dim)[None]
-        else:  # the class token has no place in the grid
-            table = sincos_2d(config.grid_size, config.embed_dim)[None]
-            table = torch.cat([table.new_zeros(1, config.num_prefix_tokens, config.embed_dim), table], dim=1)
-        # Fixed tables follow from the config, so they are not stored with the weights.
-        self.register_buffer("pos_embed", table, persistent=False)
-
     def forward_features(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b n d"]:
         """Images to the normalised tokens of the last block, ``(b, num_tokens, embed_dim)``."""
         x = self.patch_embed(images)
@@ -92,7 +77,7 @@ class ViT(nn.Module):
 
 @torch.no_grad()
 def init_weights(model: ViT) -> None:
-    """Initialise in place: every matrix by Glorot's uniform rule, biases zero, the rest normal with std 0.02.
+    """Initialize in place: every matrix by Glorot's uniform rule, biases zero, the rest normal with std 0.02.
 
     ``qkv`` holds three matrices in one, so each third is drawn for itself; the patch projection counts as the
     matrix that it is. The head's small weights make the first loss close to ln(num_classes).

@@ -19,7 +19,7 @@ def patchify(images: Shaped[Tensor, "b c H W"], patch_size: int | tuple[int, int
         ``(b, n, c·ph·pw)``: the grid row by row, each patch flattened as ``(c ph pw)``, the order of a Conv2d kernel.
 
     Raises:
-        ValueError: when ``images`` is not a batch, or the patches do not tile it.
+        ValueError: if ``images`` is not a batch, or the patches do not tile it.
 
     Source: Dosovitskiy et al. 2021, section 3.1.
     """
@@ -43,7 +43,7 @@ def unpatchify(
         ``(b, c, gh·ph, gw·pw)``.
 
     Raises:
-        ValueError: when the number of patches or their length does not fit.
+        ValueError: if the number of patches or their length does not fit.
     """
     if patches.ndim != 3:
         raise ValueError(f"patches must have 3 axes (b, n, c·ph·pw), got {patches.ndim}: {tuple(patches.shape)}")
@@ -55,25 +55,8 @@ def unpatchify(
     return rearrange(patches, "b (gh gw) (c ph pw) -> b c (gh ph) (gw pw)", gh=gh, gw=gw, ph=ph, pw=pw)
 
 
-def _check_images(images: Tensor, img_size: tuple[int, int], in_chans: int, dtype: torch.dtype) -> None:
-    if images.ndim != 4:
-        raise ValueError(f"images must have 4 axes (b, c, H, W), got {images.ndim}: {tuple(images.shape)}")
-    if images.shape[1] != in_chans:
-        raise ValueError(f"images have {images.shape[1]} channels, the model takes in_chans {in_chans}")
-    if tuple(images.shape[2:]) != img_size:
-        raise ValueError(f"images are {tuple(images.shape[2:])} pixels, the model takes img_size {img_size}")
-    if not torch.is_floating_point(images):
-        raise ValueError(f"images must be floating point, got {images.dtype}: scale them to 0..1 first")
-    # Autocast converts every floating point dtype but float64.
-    if images.dtype != dtype and (images.dtype == torch.float64 or not torch.is_autocast_enabled(images.device.type)):
-        raise ValueError(f"images are {images.dtype}, the weights {dtype}: they must be equal; try images.to({dtype})")
-
-
-class LinearPatchEmbed(nn.Module):
-    """Patches to tokens as the paper writes it: flatten each patch, multiply by one matrix (equation 1).
-
-    Args and errors are those of :class:`PatchEmbed`, which computes the same function.
-    """
+class _Embed(nn.Module):
+    """What the two ways of embedding patches share: their arguments, and the check of the images."""
 
     def __init__(
         self,
@@ -85,14 +68,34 @@ class LinearPatchEmbed(nn.Module):
         super().__init__()
         self.img_size, self.patch_size = check_tiles(img_size, patch_size)
         self.in_chans = in_chans
-        self.proj = nn.Linear(in_chans * self.patch_size[0] * self.patch_size[1], embed_dim)
+        self.proj = self._projection(embed_dim)
+
+    def _check(self, images: Tensor) -> None:
+        if images.ndim != 4:
+            raise ValueError(f"images must have 4 axes (b, c, H, W), got {images.ndim}: {tuple(images.shape)}")
+        if images.shape[1] != self.in_chans:
+            raise ValueError(f"images have {images.shape[1]} channels, the model takes in_chans {self.in_chans}")
+        if tuple(images.shape[2:]) != self.img_size:
+            raise ValueError(f"images are {tuple(images.shape[2:])} pixels, the model takes img_size {self.img_size}")
+        if not torch.is_floating_point(images):
+            raise ValueError(f"images must be floating point, got {images.dtype}: scale them to 0..1 first")
+
+
+class LinearPatchEmbed(_Embed):
+    """Patches to tokens as the paper writes it: flatten each patch, multiply by one matrix (equation 1).
+
+    Args, shapes and errors are those of :class:`PatchEmbed`, which computes the same function.
+    """
+
+    def _projection(self, embed_dim: int) -> nn.Module:
+        return nn.Linear(self.in_chans * self.patch_size[0] * self.patch_size[1], embed_dim)
 
     def forward(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b n d"]:
-        _check_images(images, self.img_size, self.in_chans, self.proj.weight.dtype)
+        self._check(images)
         return self.proj(patchify(images, self.patch_size))
 
 
-class PatchEmbed(nn.Module):
+class PatchEmbed(_Embed):
     """Patches to tokens as everyone implements it: a convolution whose kernel is as large as its stride.
 
     Args:
@@ -106,21 +109,12 @@ class PatchEmbed(nn.Module):
         row by row.
 
     Raises:
-        ValueError: when the patches do not tile the image, or an input has another size, channel count or dtype.
+        ValueError: if the patches do not tile the image, or an input has another size or channel count, or integers.
     """
 
-    def __init__(
-        self,
-        img_size: int | tuple[int, int] = 224,
-        patch_size: int | tuple[int, int] = 16,
-        in_chans: int = 3,
-        embed_dim: int = 768,
-    ):
-        super().__init__()
-        self.img_size, self.patch_size = check_tiles(img_size, patch_size)
-        self.in_chans = in_chans
-        self.proj = nn.Conv2d(in_chans, embed_dim, kernel_size=self.patch_size, stride=self.patch_size)
+    def _projection(self, embed_dim: int) -> nn.Module:
+        return nn.Conv2d(self.in_chans, embed_dim, kernel_size=self.patch_size, stride=self.patch_size)
 
     def forward(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b n d"]:
-        _check_images(images, self.img_size, self.in_chans, self.proj.weight.dtype)
+        self._check(images)
         return rearrange(self.proj(images), "b d gh gw -> b (gh gw) d")

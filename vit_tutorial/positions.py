@@ -1,12 +1,13 @@
-"""Where a patch was: fixed sine-cosine tables, and stretching a table to another grid (chapter 2)."""
+"""Where a patch was: the table of positions, learned or fixed, and stretching it to another grid (chapter 2)."""
 
 import torch
 import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from vit_tutorial.validate import check_divisible, check_int, to_pair
+from vit_tutorial.config import OPTIONS
+from vit_tutorial.validate import check_divisible, check_int, check_option, to_pair, working_dtype
 
 
 def sincos_1d(num_positions: int, dim: int) -> Float[Tensor, "n d"]:
@@ -22,7 +23,7 @@ def sincos_1d(num_positions: int, dim: int) -> Float[Tensor, "n d"]:
         ``(num_positions, dim)``, float32, values in −1..1.
 
     Raises:
-        ValueError: when a size is below 1.
+        ValueError: if a size is below 1.
 
     Source: Vaswani et al. 2017, section 3.5.
     """
@@ -47,9 +48,9 @@ def sincos_2d(grid_size: int | tuple[int, int], dim: int) -> Float[Tensor, "n d"
         ``(gh·gw, dim)``, the grid row by row.
 
     Raises:
-        ValueError: when ``dim`` is not divisible by 4.
+        ValueError: if ``dim`` is not divisible by 4.
 
-    Source: Beyer et al. 2022, "Better plain ViT baselines"; the numbers of timm's ``build_sincos2d_pos_embed``, which
+    Source: Beyer et al. 2022, "Better plain ViT baselines"; the values of timm's ``build_sincos2d_pos_embed``, which
     lists all sines of a half before its cosines.
     """
     gh, gw = to_pair("grid_size", grid_size)
@@ -57,6 +58,36 @@ def sincos_2d(grid_size: int | tuple[int, int], dim: int) -> Float[Tensor, "n d"
     rows = sincos_1d(gh, dim // 2)[:, None].expand(gh, gw, dim // 2)
     cols = sincos_1d(gw, dim // 2)[None].expand(gh, gw, dim // 2)
     return rearrange(torch.cat([rows, cols], dim=-1), "gh gw d -> (gh gw) d")
+
+
+def make_pos_embed(
+    kind: str, grid_size: int | tuple[int, int], dim: int, num_prefix_tokens: int = 1
+) -> nn.Parameter | nn.Buffer | None:
+    """The table that a model adds to its tokens, ``(1, num_prefix_tokens + gh·gw, dim)``.
+
+    Args:
+        kind: ``"learned"`` is a parameter, zero until it is initialized. ``"sincos_1d"`` and ``"sincos_2d"`` are
+            buffers, which follow from the sizes and so are not stored with the weights. ``"none"`` is None.
+        grid_size: patches, an int or an (gh, gw) pair.
+        dim: width of a token.
+        num_prefix_tokens: rows in front that belong to no patch (the class token). ``"sincos_1d"`` counts them as the
+            first positions, as the original transformer did; in ``"sincos_2d"`` they have no place in the grid, so
+            their rows are zero.
+
+    Raises:
+        ValueError: if ``kind`` is unknown, or ``"sincos_2d"`` and ``dim`` is not divisible by 4.
+    """
+    check_option("kind", kind, OPTIONS["pos_embed"])
+    gh, gw = to_pair("grid_size", grid_size)
+    if kind == "none":
+        return None
+    if kind == "learned":
+        return nn.Parameter(torch.zeros(1, num_prefix_tokens + gh * gw, dim))
+    if kind == "sincos_1d":
+        table = sincos_1d(num_prefix_tokens + gh * gw, dim)
+    else:
+        table = F.pad(sincos_2d((gh, gw), dim), (0, 0, num_prefix_tokens, 0))
+    return nn.Buffer(table[None], persistent=False)
 
 
 def resample_pos_embed(
@@ -74,10 +105,10 @@ def resample_pos_embed(
         num_prefix_tokens: rows in front that belong to no patch (the class token).
 
     Returns:
-        ``(1, num_prefix_tokens + new gh·gw, dim)``; ``pos_embed`` itself when the grids are equal.
+        ``(1, num_prefix_tokens + new gh·gw, dim)``, in its dtype; ``pos_embed`` itself if the grids are equal.
 
     Raises:
-        ValueError: when ``old_grid`` does not account for the rows of ``pos_embed``.
+        ValueError: if ``old_grid`` does not account for the rows of ``pos_embed``, or these are not floating point.
 
     Source: Dosovitskiy et al. 2021, section 3.2; timm's ``resample_abs_pos_embed``.
     """
@@ -90,7 +121,7 @@ def resample_pos_embed(
     if old == new:
         return pos_embed
     prefix, patches = pos_embed[:, :num_prefix_tokens], pos_embed[:, num_prefix_tokens:]
-    picture = rearrange(patches, "one (gh gw) d -> one d gh gw", gh=old[0])
-    # In float32, or half-precision weights would be rounded twice. By size=, for scale_factor= can be off by one.
-    picture = F.interpolate(picture.float(), size=new, mode="bicubic", antialias=True).to(pos_embed.dtype)
-    return torch.cat([prefix, rearrange(picture, "one d gh gw -> one (gh gw) d")], dim=1)
+    image = rearrange(patches, "one (gh gw) d -> one d gh gw", gh=old[0]).to(working_dtype("pos_embed", pos_embed))
+    # By size=, because scale_factor= can be off by one.
+    image = F.interpolate(image, size=new, mode="bicubic", antialias=True).to(pos_embed.dtype)
+    return torch.cat([prefix, rearrange(image, "one d gh gw -> one (gh gw) d")], dim=1)

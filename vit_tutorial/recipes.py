@@ -4,8 +4,9 @@ from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
+from vit_tutorial.archs.registry import ARCHS, OWN_WEIGHTS, check_arch
 from vit_tutorial.augment.policy import Augment
 from vit_tutorial.config import PRESETS, ViTConfig
 from vit_tutorial.data import Dataset, ImageFiles, load_dataset
@@ -105,27 +106,37 @@ class Recipe(TrainConfig):
     Args:
         dataset: name of the data set; see ``vit_tutorial.data.load_dataset``.
         model: the model's sizes. Images are resized to its ``img_size``, once, before training.
+        arch: what is built from these sizes, one of ``vit_tutorial.archs.ARCHS``: ``"vit"``, ``"post-norm"``,
+            ``"resnet"`` with as many parameters, ``"shuffled-pixels"``, ``"patient:NAME"`` of the clinic, ...
         init: which initial weights, one of ``INITS``; the model's own, unless a published tutorial has others or a
             sweep found better ones.
-        share: of the training images that are used, drawn by the seed; each is then seen 1 / share times in a pass.
+        fraction: of the training images that are used, drawn by the seed; each is seen 1 / fraction times an epoch.
+
+    Raises:
+        ValueError: if a value is out of range, an option is unknown, or the architecture cannot be built from the
+            model's sizes.
     """
 
     dataset: str
     model: ViTConfig = field(default_factory=ViTConfig)
+    arch: str = "vit"
     init: str = "xavier"
-    share: float = 1.0
+    fraction: float = 1.0
 
     def __post_init__(self):
         super().__post_init__()
+        check_arch(self.arch, self.model)
         check_option("init", self.init, INITS)
-        if not isinstance(self.share, int | float) or not 0 < self.share <= 1:
-            raise ValueError(f"share must be above 0 and at most 1, got {self.share!r}")
+        if self.init != "xavier" and self.arch in OWN_WEIGHTS:
+            raise ValueError(f"init must be 'xavier' for arch {self.arch!r}, which has its own; got {self.init!r}")
+        if not isinstance(self.fraction, int | float) or not 0 < self.fraction <= 1:
+            raise ValueError(f"fraction must be above 0 and at most 1, got {self.fraction!r}")
 
 
-def make_model(recipe: Recipe) -> ViT:
+def make_model(recipe: Recipe) -> nn.Module:
     """The recipe's model, its weights drawn from the recipe's seed."""
     torch.manual_seed(recipe.seed)
-    model = ViT(recipe.model)
+    model = ARCHS[recipe.arch](recipe.model)
     INITS[recipe.init](model)
     return model
 
@@ -146,10 +157,10 @@ def load_split(recipe: Recipe, split: str, **options) -> Dataset | ImageFiles:
             raise ValueError(
                 f"{recipe.dataset} needs model.{name} {value}, the recipe has {getattr(recipe.model, name)}"
             )
-    if split == "train" and recipe.share < 1:
-        # Each chosen image several times in a pass: as many steps as with all of them.
+    if split == "train" and recipe.fraction < 1:
+        # Each chosen image several times an epoch: as many steps as with all of them.
         chosen = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(recipe.seed))
-        chosen = chosen[: max(1, round(recipe.share * len(dataset)))]
+        chosen = chosen[: max(1, round(recipe.fraction * len(dataset)))]
         dataset = dataset[chosen.repeat(-(-len(dataset) // len(chosen)))[: len(dataset)]]
     return dataset
 
@@ -168,7 +179,7 @@ MNIST_SEED = Recipe(
     optimizer="adam",
     weight_decay=0.0,
     clip_grad=0.0,
-    softmax_head=True,
+    arch="softmax-head",
     init="torch",
     mean=0.0,
     std=1.0,
@@ -186,7 +197,7 @@ MNIST_FIXED = replace(
     beta2=0.98,
     optimizer="adamw",
     clip_grad=1.0,
-    softmax_head=False,
+    arch="vit",
     mean=0.13,
     std=0.31,
 )

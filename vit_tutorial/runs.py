@@ -5,7 +5,6 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable
 from dataclasses import asdict, fields
 from functools import cache
 from importlib.metadata import version
@@ -14,11 +13,11 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
+from vit_tutorial.archs.registry import ARCHS
 from vit_tutorial.augment.policy import Augment
 from vit_tutorial.config import ViTConfig
-from vit_tutorial.model import ViT
 from vit_tutorial.recipes import Recipe, load_split, make_model
 from vit_tutorial.training.checkpoints import reason
 from vit_tutorial.training.distributed import rank_and_world
@@ -33,7 +32,6 @@ def run_recipe(
     recipe: Recipe,
     folder: Path,
     *,
-    make: Callable[[Recipe], nn.Module] = make_model,
     device: str = "cpu",
     keep_weights: bool = True,
     progress: bool = True,
@@ -46,7 +44,6 @@ def run_recipe(
         name: of the recipe.
         recipe: what to train on what, and how.
         folder: where the metrics, the weights and until the end a checkpoint go.
-        make: makes the model.
         device: where to train.
         keep_weights: whether to store the final weights, in half precision.
         progress: whether to show a progress bar.
@@ -60,7 +57,7 @@ def run_recipe(
         FloatingPointError: when the loss is not finite.
     """
     train, val = load_split(recipe, "train"), load_split(recipe, "val")
-    model = make(recipe)
+    model = make_model(recipe)
     checkpoint = folder / "checkpoint.pt"
     made = provenance(device)  # now: the checkout may move on while this runs
     history = fit(model, train, val, recipe, device=device, checkpoint=checkpoint, progress=progress)
@@ -81,12 +78,16 @@ def run_recipe(
         weights = folder / "model.safetensors"
         weights.unlink(missing_ok=True)
         if keep_weights:
-            save_file({key: value.half().contiguous().cpu() for key, value in model.state_dict().items()}, weights)
+            save_file({key: _cast(v, torch.half).contiguous().cpu() for key, v in model.state_dict().items()}, weights)
         part = folder / ".metrics.json.part"
         part.write_text(json.dumps(metrics, indent=1) + "\n", encoding="utf-8")
         os.replace(part, folder / "metrics.json")
         checkpoint.unlink(missing_ok=True)
     return metrics
+
+
+def _cast(value: Tensor, dtype: torch.dtype) -> Tensor:
+    return value.to(dtype) if value.is_floating_point() else value  # a batch norm counts its batches
 
 
 def provenance(device: str) -> dict:
@@ -159,8 +160,8 @@ def load_metrics(run: str | Path) -> dict:
     return json.loads((find_run(run) / "metrics.json").read_text(encoding="utf-8"))
 
 
-def load_recorded(run: str | Path) -> tuple[ViT, Recipe]:
-    """A run's model with its weights, in evaluation mode, and its recipe.
+def load_recorded(run: str | Path) -> tuple[nn.Module, Recipe]:
+    """A run's model, of its recipe's architecture and with its weights, in evaluation mode; and its recipe.
 
     Args:
         run: its name, or its folder.
@@ -174,9 +175,9 @@ def load_recorded(run: str | Path) -> tuple[ViT, Recipe]:
     if not path.exists():
         raise ValueError(f"the weights of {folder.name!r} were not kept; its metrics are in {folder}")
     recipe = recipe_from_dict(load_metrics(folder)["recipe"])
-    model = ViT(recipe.model)
+    model = ARCHS[recipe.arch](recipe.model)
     try:
-        model.load_state_dict({key: value.float() for key, value in load_file(path).items()})
+        model.load_state_dict({key: _cast(value, torch.float) for key, value in load_file(path).items()})
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged: {reason(error)}; train the run again") from error
     except RuntimeError as error:

@@ -3,12 +3,15 @@
 import math
 from collections.abc import Iterable
 
+import torch
+from torch import Tensor
+
 
 def to_pair(name: str, size: int | tuple[int, int]) -> tuple[int, int]:
     """An int, or an (height, width) pair, as a pair of positive ints.
 
     Raises:
-        ValueError: when ``size`` is neither.
+        ValueError: if ``size`` is neither.
     """
     pair = tuple(size) if isinstance(size, tuple | list) else (size, size)
     if len(pair) != 2 or not all(_is_int(side) and side > 0 for side in pair):
@@ -20,6 +23,10 @@ def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def check_int(name: str, value: int, low: int) -> None:
     """Raise a ValueError unless ``value`` is an int of at least ``low``."""
     if not _is_int(value) or value < low:
@@ -28,7 +35,7 @@ def check_int(name: str, value: int, low: int) -> None:
 
 def check_number(name: str, value: float, low: float) -> None:
     """Raise a ValueError unless ``value`` is a finite number of at least ``low``."""
-    if not isinstance(value, int | float) or not low <= value < math.inf:
+    if not _is_number(value) or not low <= value < math.inf:
         raise ValueError(f"{name} must be a finite number of at least {low}, got {value!r}")
 
 
@@ -39,24 +46,49 @@ def check_divisible(name: str, value: int, by_name: str, by: int) -> None:
 
 
 def check_option(name: str, value: str, allowed: Iterable[str]) -> None:
-    """Raise a ValueError that lists what is allowed, unless ``value`` is among it."""
+    """Raise a ValueError that lists what is allowed, unless it includes ``value``."""
     if value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
 
 
-def check_share(name: str, value: float) -> None:
+def check_fraction(name: str, value: float) -> None:
     """Raise a ValueError unless 0 ≤ ``value`` < 1."""
-    if not isinstance(value, int | float) or not 0 <= value < 1:
+    if not _is_number(value) or not 0 <= value < 1:
         raise ValueError(f"{name} must be at least 0 and below 1, got {value!r}")
+
+
+def check_between(name: str, value: float, low: float, high: float) -> None:
+    """Raise a ValueError unless ``value`` is a number from ``low`` to ``high``."""
+    if not _is_number(value) or not low <= value <= high:
+        raise ValueError(f"{name} must be at least {low} and at most {high}, got {value!r}")
+
+
+def check_bool(name: str, value: bool) -> None:
+    """Raise a ValueError unless ``value`` is True or False."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+
+
+def working_dtype(name: str, values: Tensor) -> torch.dtype:
+    """In which dtype to compute: float64 stays float64; float32 and the half precisions are computed in float32.
+
+    The package's rule for tables, maps and images: a result has the dtype of what was given, rounded once, at the end.
+
+    Raises:
+        ValueError: if ``values`` are not floating point.
+    """
+    if not values.is_floating_point():
+        raise ValueError(f"{name} must be floating point, got {values.dtype}")
+    return torch.promote_types(values.dtype, torch.float32)
 
 
 def check_tiles(
     img_size: int | tuple[int, int], patch_size: int | tuple[int, int]
 ) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Both sizes as pairs, once it is sure that the patches tile the image.
+    """Both sizes as pairs; the patches must tile the image.
 
     Raises:
-        ValueError: when a side of the patch does not divide that side of the image.
+        ValueError: if a side of the patch does not divide that side of the image.
     """
     image, patch = to_pair("img_size", img_size), to_pair("patch_size", patch_size)
     for axis, image_side, patch_side in zip(("height", "width"), image, patch, strict=True):

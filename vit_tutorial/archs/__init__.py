@@ -1,15 +1,19 @@
-"""What a recipe can train in the ViT"s place: a ResNet, an older order of norms, shuffled images, sick models."""
+"""What a recipe can train in the ViT's place: a ResNet, an older order of norms, shuffled images, sick models."""
 
 from vit_tutorial.archs.baselines import PostNormBlock, ResidualBlock, ResNet, Shuffled, post_norm, resnet_like
 from vit_tutorial.archs.patients import PATIENTS, Patient, make_patient
+from vit_tutorial.archs.registry import ARCHS, OWN_WEIGHTS, check_arch
 
 __all__ = [
+    "ARCHS",
+    "OWN_WEIGHTS",
     "PATIENTS",
     "Patient",
     "PostNormBlock",
     "ResNet",
     "ResidualBlock",
     "Shuffled",
+    "check_arch",
     "make_patient",
     "post_norm",
     "resnet_like",

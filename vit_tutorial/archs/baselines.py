@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vit_tutorial.config import ViTConfig
 from vit_tutorial.encoder import Block
 from vit_tutorial.model import ViT
 from vit_tutorial.patches import patchify, unpatchify
-from vit_tutorial.recipes import Recipe, make_model
 
 
 class PostNormBlock(Block):
@@ -23,12 +23,11 @@ class PostNormBlock(Block):
         return self.norm2(x + self.drop_path(self.mlp(x)))
 
 
-def post_norm(recipe: Recipe) -> ViT:
-    """The recipe's model with post-norm blocks, which end with a norm, so there is none after the last."""
-    model = make_model(recipe)
+def post_norm(config: ViTConfig) -> ViT:
+    """A ViT with post-norm blocks. They end with a norm, so its config should have ``final_norm=False``."""
+    model = ViT(config)
     for block in model.blocks:
         block.__class__ = PostNormBlock  # the same parts in another order
-    model.norm = nn.Identity()
     return model
 
 
@@ -100,7 +99,8 @@ class Shuffled(nn.Module):
         super().__init__()
         self.model, self.patch_size = model, patch_size
         self.grid_size = (img_size[0] // patch_size[0], img_size[1] // patch_size[1])
-        order = torch.randperm(self.grid_size[0] * self.grid_size[1], generator=torch.Generator().manual_seed(0))
+        generator = torch.Generator().manual_seed(0)  # on the CPU, so that every device has the same order
+        order = torch.randperm(self.grid_size[0] * self.grid_size[1], generator=generator, device="cpu")
         self.register_buffer("order", order, persistent=False)
 
     def forward(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b ..."]:
@@ -108,15 +108,15 @@ class Shuffled(nn.Module):
         return self.model(unpatchify(patches, self.patch_size, self.grid_size))
 
 
-def resnet_like(recipe: Recipe) -> ResNet:
-    """The widest :class:`ResNet` with at most as many parameters as the recipe's ViT."""
+def resnet_like(config: ViTConfig) -> ResNet:
+    """The widest :class:`ResNet` with at most as many parameters as the config's ViT."""
 
     def count(model: nn.Module) -> int:
         return sum(p.numel() for p in model.parameters())
 
-    most = count(make_model(recipe))
-    width, sizes = 1, (recipe.model.in_chans, recipe.model.num_classes)
-    while count(ResNet(*sizes, width + 1)) <= most:
-        width += 1
-    torch.manual_seed(recipe.seed)
+    width, sizes = 1, (config.in_chans, config.num_classes)
+    with torch.device("meta"):  # counting draws no random numbers, which would change the weights below
+        most = count(ViT(config))
+        while count(ResNet(*sizes, width + 1)) <= most:
+            width += 1
     return ResNet(*sizes, width)

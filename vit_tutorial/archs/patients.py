@@ -1,7 +1,7 @@
 """Twelve sick Vision Transformers: each has one bug, as the smallest change to a healthy model (chapter 12)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.nn.functional as F
@@ -169,6 +169,7 @@ class Patient:
         build: the sick model for a config, whatever that config is.
         select: which pass of a history counts; sick in one patient only.
         needs: what a config must have for the bug to matter, in words and as a test.
+        changes: fields of the config that are the bug, where a config can have it.
     """
 
     name: str
@@ -177,6 +178,7 @@ class Patient:
     build: Callable[[ViTConfig], nn.Module] = ViT
     select: Callable[[History], int] = last_pass
     needs: tuple[str, Callable[[ViTConfig], bool]] = ("nothing", lambda config: True)
+    changes: dict[str, object] = field(default_factory=dict)
 
     def make(self, config: ViTConfig) -> nn.Module:
         """The sick model, as different from ``ViT(config)`` as the bug demands; its seed is set outside.
@@ -186,10 +188,14 @@ class Patient:
         Raises:
             ValueError: when the bug would change nothing in a model of these sizes.
         """
+        self.check(config)
+        return self.build(replace(config, **self.changes))
+
+    def check(self, config: ViTConfig) -> None:
+        """Raise a ValueError if the bug would change nothing in a model of these sizes."""
         what, is_met = self.needs
         if not is_met(config):
             raise ValueError(f"{self.name!r} needs {what}, or the bug changes nothing; got {config}")
-        return self.build(config)
 
 
 _HAS_CLASS_TOKEN = ("pool 'cls'", lambda config: config.pool == "cls")
@@ -246,7 +252,7 @@ PATIENTS = {
             "no final norm",
             "the head reads vectors that get longer with every block",
             "found in two published tutorials, one of them in two editions",
-            lambda config: ViT(replace(config, final_norm=False)),
+            changes={"final_norm": False},
         ),
         Patient(
             "per-head slices",

@@ -7,10 +7,12 @@ from torch import Tensor
 
 from vit_tutorial.attention_maps.maps import check_chosen, check_ours
 from vit_tutorial.model import ViT
-from vit_tutorial.validate import check_divisible, check_tiles
+from vit_tutorial.validate import check_divisible, check_tiles, working_dtype
 
 
-def mask_coverage(mask: Bool[Tensor, "b H W"], grid_size: tuple[int, int]) -> Float[Tensor, "b gh gw"]:
+def mask_coverage(
+    mask: Bool[Tensor, "b H W"], grid_size: tuple[int, int], dtype: torch.dtype = torch.float32
+) -> Float[Tensor, "b gh gw"]:
     """The share of each patch's pixels that belong to the object.
 
     Raises:
@@ -18,18 +20,21 @@ def mask_coverage(mask: Bool[Tensor, "b H W"], grid_size: tuple[int, int]) -> Fl
     """
     for axis, pixels, patches in zip(("height", "width"), mask.shape[1:], grid_size, strict=True):
         check_divisible(f"mask {axis}", pixels, "the map's grid of", patches)
-    return reduce(mask.float(), "b (gh ph) (gw pw) -> b gh gw", "mean", gh=grid_size[0], gw=grid_size[1])
+    return reduce(mask.to(dtype), "b (gh ph) (gw pw) -> b gh gw", "mean", gh=grid_size[0], gw=grid_size[1])
 
 
 def attention_mass(maps: Float[Tensor, "b gh gw"], mask: Bool[Tensor, "b H W"]) -> Float[Tensor, " b"]:
     """The share of a map that lies on the object; a patch counts as far as the object covers it.
 
-    A uniform map gets the object's share of the image. A map of zeros has no shares, and gets nan.
+    A uniform map gets the object's share of the image. A map of zeros has no shares, and gets nan. The result has the
+    dtype of the maps.
 
     Raises:
-        ValueError: when the map's grid does not divide the mask.
+        ValueError: if the map's grid does not divide the mask, or maps are not floating point.
     """
-    return (maps * mask_coverage(mask, tuple(maps.shape[1:]))).sum(dim=(1, 2)) / maps.sum(dim=(1, 2))
+    wide = maps.to(working_dtype("maps", maps))
+    coverage = mask_coverage(mask, tuple(maps.shape[1:]), wide.dtype)
+    return ((wide * coverage).sum(dim=(1, 2)) / wide.sum(dim=(1, 2))).to(maps.dtype)
 
 
 def pointing_game(maps: Float[Tensor, "b gh gw"], mask: Bool[Tensor, "b H W"]) -> Float[Tensor, " b"]:
@@ -42,7 +47,7 @@ def pointing_game(maps: Float[Tensor, "b gh gw"], mask: Bool[Tensor, "b H W"]) -
 
     Source: Zhang et al. 2016, "Top-down neural attention by excitation backprop", section 4.1.
     """
-    highest = (maps == maps.amax(dim=(1, 2), keepdim=True)).float()
+    highest = (maps == maps.amax(dim=(1, 2), keepdim=True)).to(maps.dtype)
     return attention_mass(highest, mask)
 
 

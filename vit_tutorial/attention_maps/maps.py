@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from vit_tutorial.attention import Attention, attention_weights
 from vit_tutorial.config import ViTConfig
 from vit_tutorial.model import ViT
+from vit_tutorial.validate import working_dtype
 
 
 @contextmanager
@@ -125,19 +126,20 @@ def attention_rollout(maps: Sequence[Float[Tensor, "b h n n"]]) -> Float[Tensor,
         maps: one ``(b, h, n, n)`` for each layer, as :func:`record_attention` gives them; not changed.
 
     Returns:
-        ``(b, n, n)``; each row sums to 1.
+        ``(b, n, n)``, in the dtype of the maps; each row sums to 1.
 
     Raises:
-        ValueError: when there are no maps, one is not ``(b, h, n, n)``, or they are of different models.
+        ValueError: if there are no maps, one is not ``(b, h, n, n)`` or floating point, or models differ.
 
     Source: Abnar and Zuidema 2020, "Quantifying attention flow in transformers", section 3.
     """
     _check_alike(maps)
-    rollout = identity = torch.eye(maps[0].shape[-1], device=maps[0].device)
+    dtype = working_dtype("maps", maps[0])
+    rollout = identity = torch.eye(maps[0].shape[-1], device=maps[0].device, dtype=dtype)
     for weights in maps:
-        mixed = weights.mean(dim=1) + identity
+        mixed = weights.mean(dim=1, dtype=dtype) + identity
         rollout = mixed / mixed.sum(dim=-1, keepdim=True) @ rollout
-    return rollout
+    return rollout.to(maps[0].dtype)
 
 
 def attention_gradients(
@@ -216,20 +218,22 @@ def gradient_rollout(
         maps, gradients: as :func:`attention_gradients` gives them; not changed.
 
     Returns:
-        ``(b, n, n)``, the identity included.
+        ``(b, n, n)``, the identity included, in the dtype of the maps.
 
     Raises:
-        ValueError: when there are no maps, one is not ``(b, h, n, n)``, or maps and gradients are of different models.
+        ValueError: if there are no maps, one is not ``(b, h, n, n)`` in floating point, or maps and gradients are of
+            different models.
 
     Source: Chefer et al. 2021, "Generic attention-model explainability", equations 5 and 6.
     """
     _check_alike([*maps, *gradients])
     if len(maps) != len(gradients):
         raise ValueError(f"there are {len(maps)} layers of maps, and {len(gradients)} of gradients")
-    rollout = torch.eye(maps[0].shape[-1], device=maps[0].device).expand_as(maps[0][:, 0])
+    dtype = working_dtype("maps", maps[0])
+    rollout = torch.eye(maps[0].shape[-1], device=maps[0].device, dtype=dtype).expand_as(maps[0][:, 0])
     for weights, gradient in zip(maps, gradients, strict=True):
-        rollout = rollout + (weights * gradient).clamp(min=0).mean(dim=1) @ rollout
-    return rollout
+        rollout = rollout + (weights.to(dtype) * gradient.to(dtype)).clamp(min=0).mean(dim=1) @ rollout
+    return rollout.to(maps[0].dtype)
 
 
 def attention_distance(weights: Float[Tensor, "b h n n"], config: ViTConfig) -> Float[Tensor, "b h"]:
@@ -238,19 +242,20 @@ def attention_distance(weights: Float[Tensor, "b h n n"], config: ViTConfig) -> 
     A class token has no place, so it is left out and the other weights are scaled to sum to 1.
 
     Returns:
-        ``(b, h)``, the mean over all patches that look.
+        ``(b, h)``, the mean over all patches that look, in the dtype of the weights.
 
     Raises:
-        ValueError: when the weights are those of another grid.
+        ValueError: if the weights are those of another grid or not floating point.
 
     Source: Dosovitskiy et al. 2021, figure 7 (right) and appendix D.7.
     """
     _check_tokens(weights, config)
     patches = weights[..., config.num_prefix_tokens :, config.num_prefix_tokens :]
+    patches = patches.to(working_dtype("weights", weights))
     rows, cols = (torch.arange(side, device=weights.device) for side in config.grid_size)
-    places = torch.cartesian_prod(rows * config.patch_size[0], cols * config.patch_size[1]).float()
+    places = torch.cartesian_prod(rows * config.patch_size[0], cols * config.patch_size[1]).to(patches.dtype)
     shares = patches / patches.sum(dim=-1, keepdim=True)
-    return (shares * torch.cdist(places, places)).sum(dim=-1).mean(dim=-1)
+    return (shares * torch.cdist(places, places)).sum(dim=-1).mean(dim=-1).to(weights.dtype)
 
 
 def _check_tokens(weights: Tensor, config: ViTConfig) -> None:

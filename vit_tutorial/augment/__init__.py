@@ -1,4 +1,4 @@
-"""Augmentation of whole batches on the device they lie on (chapter 6)."""
+"""Augmentation of whole batches on their own device (chapter 6)."""
 
 from vit_tutorial.augment.geometry import (
     affine,

@@ -1,7 +1,8 @@
-"""Random crops, flips, turns and erasing of whole batches, drawn for each image by itself (chapter 6).
+"""Random crops, flips, rotations and erasing of whole batches, drawn for each image by itself (chapter 6).
 
-All functions take and give images as ``(b, c, H, W)`` floating point in 0..1, and draw from ``generator``, which lies
-on the images' device. None reads a value back from the device, so a GPU never waits for the host.
+All functions take and return images as ``(b, c, H, W)`` floating point in 0..1, and draw from ``generator``, which is
+on the images' device. The result has the images' dtype; half precisions are computed in float32. None reads a value
+back from the device, so a GPU never waits for the host.
 """
 
 import math
@@ -11,7 +12,18 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Shaped
 from torch import Generator, Tensor
 
+from vit_tutorial.validate import check_between, check_int, working_dtype
+
 Images = Float[Tensor, "b c H W"]
+
+
+def widened(images: Tensor) -> Tensor:
+    """The images in the dtype to compute in.
+
+    Raises:
+        ValueError: if they are not floating point.
+    """
+    return images.to(working_dtype("images", images))
 
 
 def between(images: Tensor, low: float, high: float, generator: Generator | None, *shape: int) -> Tensor:
@@ -23,8 +35,15 @@ def between(images: Tensor, low: float, high: float, generator: Generator | None
 def random_crop(
     images: Shaped[Tensor, "b c H W"], padding: int, generator: Generator | None = None
 ) -> Shaped[Tensor, "b c H W"]:
-    """Pad with zeros on all sides, then cut a window of the old size from a random place: ±padding pixels of shift."""
+    """Pad with zeros on all sides, then cut a window of the old size from a random place: ±padding pixels of shift.
+
+    Raises:
+        ValueError: if ``padding`` is not below the image's shorter side: a window could miss the whole image.
+    """
     b, _, height, width = images.shape
+    check_int("padding", padding, 0)
+    if padding >= min(height, width):
+        raise ValueError(f"padding must be below the shorter side of images of {height}×{width}, got {padding}")
     padded = F.pad(images, [padding] * 4)
     top, left = torch.randint(2 * padding + 1, (2, b, 1), device=images.device, generator=generator)
     rows = top + torch.arange(height, device=images.device)
@@ -43,26 +62,30 @@ def resized_crop(
     """Enlarge a part of each image to the whole size, bilinear.
 
     Args:
-        tall, wide: sides of the part, as shares of the image's.
-        down, right: where it lies: 0 at the top or the left end, 1 at the other one.
+        tall, wide: sides of the part, as fractions of the image's.
+        down, right: where it is: 0 at the top or the left end, 1 at the other one.
     """
-    theta = torch.zeros(len(images), 2, 3, device=images.device, dtype=images.dtype)
+    theta = torch.zeros(len(images), 2, 3, device=images.device, dtype=widened(images).dtype)
     theta[:, 0, 0], theta[:, 0, 2] = wide, (1 - wide) * (2 * right - 1)
     theta[:, 1, 1], theta[:, 1, 2] = tall, (1 - tall) * (2 * down - 1)
     grid = F.affine_grid(theta, [len(images), 1, *images.shape[2:]], align_corners=False)
-    return F.grid_sample(images, grid, padding_mode="border", align_corners=False)
+    return F.grid_sample(widened(images), grid, padding_mode="border", align_corners=False).to(images.dtype)
 
 
 def random_resized_crop(images: Images, lowest: float, generator: Generator | None = None) -> Images:
-    """Cut out a part of ``lowest`` to all of the area, its sides in a proportion of ¾ to 4/3 more, and enlarge it.
+    """Cut out a part of ``lowest`` to all of the area, its aspect ratio ¾ to 4/3 times the image's, and enlarge it.
 
-    torchvision draws anew where the part is wider or taller than the image; here it gets the image's width or height.
+    torchvision draws again if the part is wider or taller than the image; here it gets the image's width or height.
+
+    Raises:
+        ValueError: if ``lowest`` is not from 0 to 1.
 
     Source: Szegedy et al. 2015, section 6, as torchvision's ``RandomResizedCrop``.
     """
+    check_between("lowest", lowest, 0, 1)
     area = between(images, lowest, 1, generator)
-    proportion = (between(images, -1, 1, generator) * math.log(4 / 3)).exp()
-    tall, wide = ((area * by).sqrt().clamp(max=1) for by in (1 / proportion, proportion))
+    aspect_ratio = (between(images, -1, 1, generator) * math.log(4 / 3)).exp()
+    tall, wide = ((area * by).sqrt().clamp(max=1) for by in (1 / aspect_ratio, aspect_ratio))
     return resized_crop(images, tall, wide, *between(images, 0, 1, generator, 2).unbind(1))
 
 
@@ -76,29 +99,29 @@ def affine(
     images: Images,
     angle: Float[Tensor, " b"],
     size: Float[Tensor, " b"],
-    slant: Float[Tensor, " b"],
+    shear: Float[Tensor, " b"],
     shift: Float[Tensor, "b 2"],
 ) -> Images:
-    """Slant, scale and turn each image about its middle, then shift it; zeros come in at the border.
+    """Shear, scale and rotate each image about its middle, then shift it; zeros come in at the border.
 
     Args:
-        angle: clockwise, in radians. A turn keeps angles and lengths on rectangular images too.
+        angle: clockwise, in radians. A rotation keeps angles and lengths on rectangular images too.
         size: factor; 2 shows everything twice as large.
-        slant: pixels to the right for each pixel down.
-        shift: to the right as a share of the width, and down as a share of the height.
+        shear: pixels to the right for each pixel down.
+        shift: to the right as a fraction of the width, and down as a fraction of the height.
 
     Source: grid sampling of Jaderberg et al. 2015, section 3.3, bilinear.
     """
     b, _, height, width = images.shape
-    # For each pixel of the result we need the place it comes from: the inverse of what the picture is put through.
+    # For each pixel of the result we need the place it comes from: the inverse of what the image goes through.
     cos, sin = angle.cos() / size, angle.sin() / size
-    # grid_sample measures both sides as −1..1, so on a rectangle x and y have to be mixed in proportion.
-    rows = [cos + slant * sin, (sin - slant * cos) * (height / width), -sin * (width / height), cos]
+    # grid_sample measures both sides as −1..1, so on a rectangle the aspect ratio comes in wherever x and y mix.
+    rows = [cos + shear * sin, (sin - shear * cos) * (height / width), -sin * (width / height), cos]
     inverse = torch.stack(rows, dim=1).reshape(b, 2, 2)
     origin = -(inverse * 2 * shift[:, None, :]).sum(2, keepdim=True)
-    theta = torch.cat([inverse, origin], dim=2).to(images.dtype)
+    theta = torch.cat([inverse, origin], dim=2).to(widened(images).dtype)
     grid = F.affine_grid(theta, [b, 1, height, width], align_corners=False)
-    return F.grid_sample(images, grid, align_corners=False)
+    return F.grid_sample(widened(images), grid, align_corners=False).to(images.dtype)
 
 
 def random_affine(
@@ -114,27 +137,31 @@ def random_affine(
 
     Args:
         degrees: largest angle, either way.
-        shift: largest shift either way, as a share of the side.
-        scale: largest change of size, as a share: 0.1 gives 0.9 to 1.1.
-        shear: largest slant either way, in pixels across for each pixel down.
+        shift: largest shift either way, as a fraction of the side.
+        scale: largest change of size, as a fraction: 0.1 gives 0.9 to 1.1.
+        shear: largest shear either way, in pixels across for each pixel down.
     """
     angle = between(images, -1, 1, generator) * math.radians(degrees)
     size = 1 + between(images, -scale, scale, generator)
-    slant = between(images, -shear, shear, generator)
-    return affine(images, angle, size, slant, between(images, -shift, shift, generator, 2))
+    sheared = between(images, -shear, shear, generator)
+    return affine(images, angle, size, sheared, between(images, -shift, shift, generator, 2))
 
 
 def random_erase(images: Images, probability: float, generator: Generator | None = None) -> Images:
     """With ``probability``, fill a rectangle of 2 to 33 % of the image with noise.
 
-    Source: Zhong et al. 2020, algorithm 1, with sides in a proportion of ½ to 2.
+    Raises:
+        ValueError: if ``probability`` is not from 0 to 1.
+
+    Source: Zhong et al. 2020, algorithm 1, with an aspect ratio of ½ to 2 times the image's.
     """
+    check_between("probability", probability, 0, 1)
     area = between(images, 0.02, 0.33, generator)
-    proportion = (between(images, -1, 1, generator) * math.log(2)).exp()
-    inside = random_boxes(images, (area * proportion).sqrt(), (area / proportion).sqrt(), generator)
+    aspect_ratio = (between(images, -1, 1, generator) * math.log(2)).exp()
+    inside = random_boxes(images, (area * aspect_ratio).sqrt(), (area / aspect_ratio).sqrt(), generator)
     inside &= between(images, 0, 1, generator, 1, 1) < probability
     noise = torch.rand(images.shape, device=images.device, generator=generator)
-    return torch.where(inside[:, None], noise.to(images.dtype), images)
+    return torch.where(inside[:, None], noise, widened(images)).to(images.dtype)
 
 
 def random_boxes(
@@ -144,13 +171,13 @@ def random_boxes(
     generator: Generator | None,
     over_border: bool = False,
 ) -> Bool[Tensor, "b H W"]:
-    """True in a rectangle at a random place; its sides are the shares ``tall`` and ``wide`` of the image's.
+    """True in a rectangle at a random place; its sides are the fractions ``tall`` and ``wide`` of the image's.
 
-    It lies wholly inside, or has its middle anywhere and is cut at the border.
+    It is wholly inside, or has its middle anywhere and is cut at the border.
     """
     boxes = []
-    for side, share in ((images.shape[2], tall), (images.shape[3], wide)):
-        half = side * share / 2
+    for side, fraction in ((images.shape[2], tall), (images.shape[3], wide)):
+        half = side * fraction / 2
         margin = torch.zeros_like(half) if over_border else half
         middle = margin + (side - 2 * margin) * between(images, 0, 1, generator)
         pixel = torch.arange(side, device=images.device) + 0.5

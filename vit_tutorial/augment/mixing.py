@@ -1,4 +1,4 @@
-"""Mixup and CutMix: each image takes over a part of another one, and of its target (chapter 6).
+"""Mixup and CutMix: each image takes over a part of another one and of its target (chapter 6).
 
 Images and ``generator`` are as in ``geometry``.
 """
@@ -9,47 +9,50 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from vit_tutorial.augment.geometry import Images, random_boxes
+from vit_tutorial.augment.geometry import Images, random_boxes, widened
 
 Targets = Float[Tensor, "b k"]
 
 
 def mixup(images: Images, targets: Targets, alpha: float, generator: Generator | None = None) -> tuple[Images, Targets]:
-    """Blend each image, and its target, with another of the batch; its share is drawn from Beta(alpha, alpha).
+    """Blend each image and its target with another of the batch; the fraction kept is drawn from Beta(alpha, alpha).
 
     Args:
         targets: one-hot or soft, ``(b, k)``, floating point.
-        alpha: above 0; 1 draws shares uniformly, less draws more of those near 0 and 1.
+        alpha: above 0; 1 draws fractions uniformly, less draws more of those near 0 and 1.
 
     Raises:
-        ValueError: when ``targets`` are class numbers, or ``alpha`` is not finite and above 0.
+        ValueError: if ``targets`` are class indices, or ``alpha`` is not finite and above 0.
 
-    Source: Zhang et al. 2018, section 2; the share is drawn for each image, not once for the batch.
+    Source: Zhang et al. 2018, section 2; the fraction is drawn for each image, not once for the batch.
     """
     _check_targets(targets)
-    share = _beta(images, alpha, generator)
+    kept = _beta(images, alpha, generator)
     partner = torch.randperm(len(images), device=images.device, generator=generator)
-    blended = torch.lerp(images[partner], images, share[:, None, None, None].to(images.dtype))
-    return blended, torch.lerp(targets[partner], targets, share[:, None])
+    return _blend(images, partner, kept[:, None, None, None]), _blend(targets, partner, kept[:, None])
 
 
 def cutmix(
     images: Images, targets: Targets, alpha: float, generator: Generator | None = None
 ) -> tuple[Images, Targets]:
-    """Put a rectangle of another image of the batch into each; targets mix by the pixels that were really replaced.
+    """Put a rectangle of another image of the batch into each; targets mix by the pixels that were in fact replaced.
 
     Args and errors are those of :func:`mixup`.
 
-    Source: Yun et al. 2019, section 3.1: the part kept is drawn from Beta(alpha, alpha), the rectangle has the image's
-    proportions and is cut at the border.
+    Source: Yun et al. 2019, section 3.1: the fraction kept is drawn from Beta(alpha, alpha), the rectangle has the
+    image's aspect ratio and is cut at the border.
     """
     _check_targets(targets)
     partner = torch.randperm(len(images), device=images.device, generator=generator)
     side = (1 - _beta(images, alpha, generator)).sqrt()
     inside = random_boxes(images, side, side, generator, over_border=True)
-    share = 1 - inside.float().mean((1, 2))
-    mixed = torch.where(inside[:, None], images[partner], images)
-    return mixed, torch.lerp(targets[partner], targets, share[:, None])
+    kept = 1 - inside.float().mean((1, 2))
+    return torch.where(inside[:, None], images[partner], images), _blend(targets, partner, kept[:, None])
+
+
+def _blend(values: Tensor, partner: Tensor, kept: Tensor) -> Tensor:
+    own = widened(values)
+    return torch.lerp(own[partner], own, kept.to(own.dtype)).to(values.dtype)
 
 
 def _check_targets(targets: Tensor) -> None:
@@ -60,7 +63,7 @@ def _check_targets(targets: Tensor) -> None:
 
 
 def _beta(images: Images, alpha: float, generator: Generator | None) -> Float[Tensor, " b"]:
-    """Beta(alpha, alpha) for each image: one of two gamma draws as a share of both, as torch.distributions does it."""
+    """Beta(alpha, alpha) for each image: one gamma draw over the sum of two, as torch.distributions does it."""
     if not 0 < alpha < math.inf:
         raise ValueError(f"alpha must be above 0 and finite, got {alpha}")
     concentration = torch.full((len(images), 2), float(alpha), device=images.device)

@@ -1,7 +1,6 @@
-"""Augmentation of whole batches on the device they lie on: colours, RandAugment, and all of them together (chapter 6).
+"""Augmentation of whole batches on their own device: colours, RandAugment, and all of them together (chapter 6).
 
-All functions take and give images as ``(b, c, H, W)`` floating point in 0..1, and draw from ``generator``, which lies
-on the images' device. None reads a value back from the device, so a GPU never waits for the host.
+Images and ``generator`` are as in ``geometry``.
 """
 
 import math
@@ -20,62 +19,70 @@ from vit_tutorial.augment.geometry import (
     random_erase,
     random_flip,
     random_resized_crop,
+    widened,
 )
 from vit_tutorial.augment.mixing import Targets, cutmix, mixup
-from vit_tutorial.validate import check_int, check_number
+from vit_tutorial.validate import check_between, check_bool, check_int, check_number
 
 
 def random_colour(images: Images, strength: float, generator: Generator | None = None) -> Images:
     """Change brightness, contrast and saturation, each by a random factor of 1 ± strength."""
     brightness, contrast, saturation = (1 + between(images, -strength, strength, generator, 1, 1, 1) for _ in range(3))
-    images = images * brightness
-    mean = images.mean(dim=(1, 2, 3), keepdim=True)
-    images = mean + (images - mean) * contrast
-    grey = images.mean(dim=1, keepdim=True)
-    return (grey + (images - grey) * saturation).clamp(0, 1)
+    changed = widened(images) * brightness
+    mean = changed.mean(dim=(1, 2, 3), keepdim=True)
+    changed = mean + (changed - mean) * contrast
+    grey = changed.mean(dim=1, keepdim=True)
+    return (grey + (changed - grey) * saturation).clamp(0, 1).to(images.dtype)
 
 
 def posterise(images: Images, bits: Float[Tensor, "b 1 1 1"]) -> Images:
     """Leave 2 to the power of ``bits`` brightness levels; 8 bits or more leave the image as it is."""
     levels = 2**bits
-    return torch.where(bits < 8, (images * levels).floor().clamp(max=levels - 1) / (levels - 1), images)
+    fewer = (widened(images) * levels).floor().clamp(max=levels - 1) / (levels - 1)
+    return torch.where(bits < 8, fewer, images).to(images.dtype)
 
 
 def solarise(images: Images, threshold: Float[Tensor, "b 1 1 1"]) -> Images:
     """Invert what is brighter than the threshold."""
-    return torch.where(images > threshold, 1 - images, images)
+    return torch.where(images > threshold, 1 - widened(images), images).to(images.dtype)
 
 
-def autocontrast(images: Images, share: Float[Tensor, "b 1 1 1"]) -> Images:
-    """Stretch each channel to 0..1, and blend the image with that by ``share``; an even channel stays as it is."""
-    low, high = images.amin((2, 3), keepdim=True), images.amax((2, 3), keepdim=True)
-    stretched = (images - low) / (high - low).clamp(min=1e-3)
-    return torch.where(high - low > 1e-3, torch.lerp(images, stretched, share), images)
+def autocontrast(images: Images, fraction: Float[Tensor, "b 1 1 1"]) -> Images:
+    """Stretch each channel to 0..1, and go there by ``fraction``; a uniform channel stays as it is."""
+    own = widened(images)
+    low, high = own.amin((2, 3), keepdim=True), own.amax((2, 3), keepdim=True)
+    stretched = (own - low) / (high - low).clamp(min=1e-3)
+    return torch.where(high - low > 1e-3, torch.lerp(own, stretched, fraction.to(own.dtype)), own).to(images.dtype)
 
 
 def rand_augment(images: Images, magnitude: float, generator: Generator | None = None, *, num_ops: int = 2) -> Images:
     """In the manner of RandAugment: for each image ``num_ops`` operations, drawn anew out of eight, at ``magnitude``.
 
-    The operations: nothing, turn, slant, shift, brightness-contrast-saturation, posterise, solarise, autocontrast. How
-    much each does is drawn up to the magnitude; at magnitude 0 no image changes.
+    The operations: nothing, rotate, shear, shift, brightness-contrast-saturation, posterise, solarise, autocontrast.
+    How much each does is drawn up to the magnitude; at magnitude 0 no image changes.
 
     Args:
-        magnitude: 0..1; 1 turns by 30°, slants by 0.3, shifts by 30 %, changes colours by 90 %, leaves 3 bits, inverts
-            above 0.4, stretches the contrast fully.
+        magnitude: 0..1; 1 rotates by 30°, shears by 0.3, shifts by 30 %, changes colours by 90 %, leaves 3 bits,
+            inverts above 0.4, stretches the contrast fully.
+
+    Raises:
+        ValueError: if the magnitude is out of its range.
 
     Source: Cubuk et al. 2020, section 3; of the paper's fourteen operations those that vary smoothly with magnitude.
     """
+    check_between("magnitude", magnitude, 0, 1)
+    dtype, images = images.dtype, widened(images)
     for _ in range(num_ops):
         choice = torch.randint(8, (len(images),), device=images.device, generator=generator)
         amount = between(images, -magnitude, magnitude, generator)
         strength = amount.abs()[:, None, None, None]
         shift = between(images, -0.3 * magnitude, 0.3 * magnitude, generator, 2)
-        # One resampling serves turn, slant and shift, the slow ones: each image has a single amount that is not 0.
+        # One resampling does the slow ones, rotate, shear and shift: each image has a single amount that is not 0.
         moved = affine(
             images,
             angle=torch.where(choice == 1, amount * math.radians(30), 0.0),
             size=torch.ones_like(amount),
-            slant=torch.where(choice == 2, amount * 0.3, 0.0),
+            shear=torch.where(choice == 2, amount * 0.3, 0.0),
             shift=torch.where(choice[:, None] == 3, shift, 0.0),
         )
         outcomes = {
@@ -85,10 +92,10 @@ def rand_augment(images: Images, magnitude: float, generator: Generator | None =
             (6,): solarise(images, 1 - 0.6 * strength),
             (7,): autocontrast(images, strength),
         }
-        for numbers, outcome in outcomes.items():
-            chosen = (choice >= numbers[0]) & (choice <= numbers[-1])
+        for choices, outcome in outcomes.items():
+            chosen = (choice >= choices[0]) & (choice <= choices[-1])
             images = torch.where(chosen[:, None, None, None], outcome, images)
-    return images
+    return images.to(dtype)
 
 
 @dataclass(frozen=True)
@@ -96,20 +103,20 @@ class Augment:
     """Which augmentations a recipe uses, and how strongly; zero means off. Call it with a batch of images and targets.
 
     Args:
-        crop: padding in pixels; see :func:`random_crop`.
-        resized_crop: smallest share of the area that is cut out and enlarged; see :func:`random_resized_crop`.
+        crop: padding in pixels, less than the image's shorter side; see ``random_crop``.
+        resized_crop: smallest fraction of the area that is cut out and enlarged; see ``random_resized_crop``.
         flip: whether to mirror.
-        degrees: largest turn either way; this and the next three: see :func:`random_affine`.
-        shift: largest shift either way, as a share of the side.
-        scale: largest change of size, as a share.
-        shear: largest slant either way, in pixels across for each pixel down.
-        rand_magnitude: 0..1; see :func:`rand_augment`.
-        erase: probability; see :func:`random_erase`.
-        mixup: alpha; see :func:`mixup`. Where both this and cutmix are on, each image takes one of them by chance.
-        cutmix: alpha; see :func:`cutmix`.
+        degrees: largest rotation either way; this and the next three: see ``random_affine``.
+        shift: largest shift either way, as a fraction of the side.
+        scale: largest change of size, as a fraction.
+        shear: largest shear either way, in pixels across for each pixel down.
+        rand_magnitude: 0..1; see ``rand_augment``.
+        erase: probability; see ``random_erase``.
+        mixup: alpha; see ``mixup``. Where both this and cutmix are on, each image takes one of them by chance.
+        cutmix: alpha; see ``cutmix``.
 
     Raises:
-        ValueError: when a value is out of its range.
+        ValueError: if a value is out of its range.
     """
 
     crop: int = 0
@@ -126,16 +133,16 @@ class Augment:
 
     def __post_init__(self):
         check_int("crop", self.crop, 0)
+        check_bool("flip", self.flip)
         for name in ("mixup", "cutmix"):
             check_number(name, getattr(self, name), 0)
         highest = {"degrees": 180, "scale": 0.99}
         highest |= dict.fromkeys(("resized_crop", "shift", "shear", "rand_magnitude", "erase"), 1)
         for name, limit in highest.items():
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not 0 <= value <= limit:
-                raise ValueError(f"{name} must be at least 0 and at most {limit}, got {value!r}")
+            check_between(name, getattr(self, name), 0, limit)
 
     def __call__(self, images: Images, targets: Targets, generator: Generator | None = None) -> tuple[Images, Targets]:
+        dtype, images = images.dtype, widened(images)
         if self.flip:
             images = random_flip(images, generator)
         if self.degrees or self.shift or self.scale or self.shear:
@@ -160,4 +167,4 @@ class Augment:
             images, targets = mixup(images, targets, self.mixup, generator)
         elif self.cutmix:
             images, targets = cutmix(images, targets, self.cutmix, generator)
-        return images, targets
+        return images.to(dtype), targets

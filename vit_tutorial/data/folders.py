@@ -13,11 +13,12 @@ import numpy as np
 import torch
 from jaxtyping import Int64, UInt8
 from torch import Tensor
-from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from vit_tutorial.data.images import Dataset, ImageFiles, decode_all
 
 SPLIT_SEED = 0
+# As torchvision.datasets.ImageFolder has them, whose import takes a second.
+IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
 
 def image_folder(
@@ -25,7 +26,7 @@ def image_folder(
 ) -> Dataset | ImageFiles:
     """A split of the images in ``PATH/{train,val,test}/<class>/*`` or ``PATH/<class>/*``.
 
-    Each split that is not there is a tenth of the training images, drawn by a fixed seed.
+    Each missing split is a tenth of the training images, drawn by a fixed seed.
 
     Args:
         img_size: see :class:`~vit_tutorial.data.images.ImageFiles`.
@@ -33,11 +34,11 @@ def image_folder(
         memory: most bytes that are decoded at once; a larger split stays on disk.
 
     Raises:
-        FileNotFoundError: there is no such folder.
-        ValueError: it is laid out in another way, has too few images, or holds a damaged one.
+        FileNotFoundError: if there is no such folder.
+        ValueError: if it is laid out in another way, has too few images, or holds a damaged one.
     """
     if not path.is_dir():
-        raise FileNotFoundError(f"{path} is no folder.")
+        raise FileNotFoundError(f"{path} is not a folder.")
     there = [name for name in ("train", "val", "test") if (path / name).is_dir()]
     if there and "train" not in there:
         raise ValueError(f"{path} has a folder {there[0]}, but none that is called train")
@@ -65,16 +66,16 @@ def image_folder(
 def find_images(
     folder: Path, classes: tuple[str, ...] | None = None
 ) -> tuple[tuple[str, ...], Int64[Tensor, " num"], tuple[str, ...]]:
-    """The images of a tree ``<class>/*``; hidden files, and files that are no images by their names, are passed over.
+    """The images of a tree ``<class>/*``; hidden files and files without an image's extension are skipped.
 
     Args:
         classes: the classes' names in order; the subfolders' names, sorted, otherwise.
 
     Returns:
-        paths, class numbers and the classes' names.
+        paths, class indices and the classes' names.
 
     Raises:
-        ValueError: there is no class folder, one that ``classes`` does not name, or one without an image.
+        ValueError: if there is no class folder, one that ``classes`` does not name, or one without an image.
     """
     found = tuple(sorted(e.name for e in os.scandir(folder) if e.is_dir() and not e.name.startswith(".")))
     if not found:
@@ -93,12 +94,12 @@ def find_images(
 
 
 def decode_cached(dataset: ImageFiles, cache: Path) -> UInt8[Tensor, "num 3 H W"]:
-    """All images of a set; read from the file ``cache`` where it is whole and of these very files.
+    """All images of a set, read from the file ``cache`` if it is whole and made from these very files.
 
-    Where the cache may not be written, a warning says so, and every load decodes anew.
+    If the cache cannot be written, a warning says so, and every load decodes all images again.
 
     Raises:
-        ValueError: a file is no whole image, or sizes differ and no ``img_size`` is given.
+        ValueError: if a file is not a whole image, or sizes differ and no ``img_size`` is given.
     """
     mark = _fingerprint(dataset)
     try:
@@ -122,7 +123,7 @@ def decode_cached(dataset: ImageFiles, cache: Path) -> UInt8[Tensor, "num 3 H W"
 
 
 def _fingerprint(dataset: ImageFiles) -> str:
-    """Changes whenever an image is added, removed, renamed or written, or the size wanted is another one."""
+    """Changes whenever an image is added, removed, renamed or written, or another size is wanted."""
     digest = hashlib.sha256(repr(dataset.img_size).encode())
     for file in dataset.files:
         status = os.stat(file)

@@ -17,16 +17,29 @@ from tqdm import tqdm
 WORKERS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
+def _labels_at(labels: Tensor, index) -> Tensor:
+    """The labels at ``index``, which must choose a part of the set, not a single image."""
+    chosen = labels[index]
+    if chosen.ndim != 1:
+        raise ValueError(
+            f"index must be a slice or a row of indices, as in [3:4] or [[3]] for one image, got {index!r}"
+        )
+    return chosen
+
+
 @dataclass(frozen=True)
 class Dataset:
     """A set of images that fits in memory.
 
     Attributes:
         images: ``(num, c, H, W)``, bytes.
-        labels: ``(num,)``, class numbers.
-        classes: a name for each class number.
-        variant: where the images come from, in the words that belong beside every figure got on them.
+        labels: ``(num,)``, class indices.
+        classes: a name for each class index.
+        variant: where the images come from, in words that belong beside every result on them.
         masks: ``(num, H, W)``, true on the object; only ``shapes`` knows it.
+
+    Raises:
+        ValueError: if images are not bytes (a training divides them by 255), or there is not one label for each.
     """
 
     images: UInt8[Tensor, "num c H W"]
@@ -35,13 +48,23 @@ class Dataset:
     variant: str
     masks: Bool[Tensor, "num H W"] | None = None
 
+    def __post_init__(self):
+        if self.images.dtype != torch.uint8:
+            raise ValueError(f"images must be bytes, torch.uint8 in 0..255, got {self.images.dtype}")
+        if len(self.images) != len(self.labels):
+            raise ValueError(f"{len(self.images)} images need as many labels, got {len(self.labels)}")
+
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index) -> "Dataset":
-        """The images at ``index``: a slice, or a tensor of numbers."""
-        masks = None if self.masks is None else self.masks[index]
-        return replace(self, images=self.images[index], labels=self.labels[index], masks=masks)
+        """The images at ``index``: a slice, or a row of indices or of booleans.
+
+        Raises:
+            ValueError: if it is a single index, which would leave no set of images.
+        """
+        labels, masks = _labels_at(self.labels, index), None if self.masks is None else self.masks[index]
+        return replace(self, images=self.images[index], labels=labels, masks=masks)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -53,15 +76,15 @@ class Dataset:
         return replace(self, images=self.images.to(device), labels=self.labels.to(device), masks=masks)
 
     def batches(
-        self, numbers: Sequence[Int64[Tensor, " _"]], device: torch.device | str = "cpu"
+        self, indices: Sequence[Int64[Tensor, " _"]], device: torch.device | str = "cpu"
     ) -> Iterator[tuple[UInt8[Tensor, "_ c H W"], Int64[Tensor, " _"]]]:
-        """For each tensor of image numbers the images ``(b, c, H, W)``, as bytes, and their labels, on ``device``.
+        """For each tensor of indices the images ``(b, c, H, W)``, as bytes, and their labels, on ``device``.
 
-        Where the images lie on that device already, as after ``to``, nothing is copied while a pass runs. A training
-        loop takes the batches of an :class:`ImageFiles` in the same way.
+        If the images are on that device already, as after ``to``, nothing is copied during an epoch. A training loop
+        takes the batches of an :class:`ImageFiles` in the same way.
         """
-        order = torch.cat(list(numbers)).to(self.images.device)
-        for group in order.split([len(group) for group in numbers]):
+        order = torch.cat(list(indices)).to(self.images.device)
+        for group in order.split([len(group) for group in indices]):
             yield self.images[group].to(device), self.labels[group].to(device)
 
     def resize(self, img_size: tuple[int, int]) -> "Dataset":
@@ -86,8 +109,8 @@ class ImageFiles:
 
     Attributes:
         files: paths of the images.
-        labels: ``(num,)``, class numbers.
-        classes: a name for each class number.
+        labels: ``(num,)``, class indices.
+        classes: a name for each class index.
         variant: where the images come from.
         img_size: (height, width); an image of another size is resized until its shorter side fits, and the middle is
             cut out. None takes them as they are, which then have to be of one size.
@@ -103,9 +126,9 @@ class ImageFiles:
         return len(self.files)
 
     def __getitem__(self, index) -> "ImageFiles":
-        """The images at ``index``: a slice, or a tensor of numbers."""
-        numbers = torch.arange(len(self))[index].tolist()
-        return replace(self, files=tuple(self.files[number] for number in numbers), labels=self.labels[index])
+        """The images at ``index``; see :class:`Dataset`."""
+        labels, indices = _labels_at(self.labels, index), torch.arange(len(self))[index].tolist()
+        return replace(self, files=tuple(self.files[i] for i in indices), labels=labels)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -113,21 +136,21 @@ class ImageFiles:
         return (3, *(self.img_size or decode(self.files[0]).shape[1:]))
 
     def to(self, device: torch.device | str) -> "ImageFiles":
-        """Itself: it is the batches that go to a device."""
+        """Itself: only batches go to a device."""
         return self
 
     def batches(
-        self, numbers: Sequence[Int64[Tensor, " _"]], device: torch.device | str = "cpu"
+        self, indices: Sequence[Int64[Tensor, " _"]], device: torch.device | str = "cpu"
     ) -> Iterator[tuple[UInt8[Tensor, "_ 3 H W"], Int64[Tensor, " _"]]]:
-        """For each tensor of image numbers the images ``(b, 3, H, W)``, as bytes, and their labels, on ``device``.
+        """For each tensor of indices the images ``(b, 3, H, W)``, as bytes, and their labels, on ``device``.
 
         Worker processes decode the next batches while the model works on this one.
 
         Raises:
-            ValueError: an image is damaged; the message names the file.
+            ValueError: if an image is damaged; the message names the file.
         """
         on_gpu = torch.device(device).type == "cuda"
-        order = [group.tolist() for group in numbers]
+        order = [group.tolist() for group in indices]
         loader = DataLoader(
             _Decoder(self),
             sampler=order,
@@ -144,12 +167,12 @@ class ImageFiles:
 
 @dataclass(frozen=True)
 class _Decoder:
-    """What a worker process runs: a list of image numbers in, a batch out; or the reason why there is none."""
+    """What a worker process runs: a list of indices in, a batch out; or the reason why there is none."""
 
     dataset: ImageFiles
 
-    def __getitem__(self, numbers: list[int]) -> tuple[Tensor | str, Tensor]:
-        files, labels = [self.dataset.files[number] for number in numbers], self.dataset.labels[numbers]
+    def __getitem__(self, indices: list[int]) -> tuple[Tensor | str, Tensor]:
+        files, labels = [self.dataset.files[i] for i in indices], self.dataset.labels[indices]
         try:
             return decode_all(files, self.dataset.img_size), labels
         except ValueError as error:  # raised in the worker, it would come out with the worker's traceback as its text
@@ -160,7 +183,7 @@ def decode(path: str, img_size: tuple[int, int] | None = None) -> UInt8[Tensor, 
     """One image as RGB bytes, upright; resized by its shorter side and cut to ``img_size`` from the middle.
 
     Raises:
-        ValueError: the file is no whole image.
+        ValueError: if the file is not a whole image.
     """
     try:
         with Image.open(path) as image:
@@ -171,7 +194,7 @@ def decode(path: str, img_size: tuple[int, int] | None = None) -> UInt8[Tensor, 
                 image = ImageOps.fit(image, img_size[::-1], Image.Resampling.BILINEAR)
             return torch.from_numpy(np.array(image)).permute(2, 0, 1)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{path} is no whole image: {error}. Replace or delete it") from error
+        raise ValueError(f"{path} is not a whole image: {error}. Replace or delete it") from error
 
 
 def decode_all(
@@ -183,21 +206,21 @@ def decode_all(
         progress: decode in several threads and show a bar, once it takes longer than a second.
 
     Raises:
-        ValueError: a file is no whole image, or sizes differ and no ``img_size`` is given.
+        ValueError: if a file is not a whole image, or sizes differ and no ``img_size`` is given.
     """
     first = decode(files[0], img_size)
     images = torch.empty(len(files), *first.shape, dtype=torch.uint8)
 
-    def put(number: int) -> None:
-        image = decode(files[number], img_size)
+    def put(i: int) -> None:
+        image = decode(files[i], img_size)
         if image.shape != first.shape:
             sizes = [f"{size[2]}×{size[1]} pixels" for size in (image.shape, first.shape)]
-            raise ValueError(f"{files[number]} has {sizes[0]}, {files[0]} {sizes[1]}: name the img_size for all")
-        images[number] = image
+            raise ValueError(f"{files[i]} has {sizes[0]}, {files[0]} {sizes[1]}: name the img_size for all")
+        images[i] = image
 
     if not progress:
-        for number in range(len(files)):
-            put(number)
+        for i in range(len(files)):
+            put(i)
         return images
     with ThreadPoolExecutor(WORKERS) as pool:
         try:

@@ -1,4 +1,4 @@
-"""Real images and drawn ones by name: where they lie, and how they are split (chapter 6)."""
+"""Real images and drawn ones by name: where they are kept, and how they are split (chapter 6)."""
 
 import os
 import warnings
@@ -30,29 +30,28 @@ def load_dataset(
     fallback: str | None = None,
     memory: int = 2 * 2**30,
 ) -> Dataset | ImageFiles:
-    """A split of a data set, as bytes in memory, or, where an image folder is too large for that, still on disk.
+    """A split of a data set, as bytes in memory, or, if an image folder is too large for that, still on disk.
 
-    What lies in the root is used as it is: MNIST as torchvision keeps it; CIFAR-10 as torchvision keeps it or as
+    What is in the root is used as it is: MNIST as torchvision keeps it; CIFAR-10 as torchvision keeps it or as
     ``cifar10/{train,test}/<class>/*`` images; what is missing is downloaded.
 
     Args:
         name: ``"mnist"``, ``"cifar10"``, ``"digits"`` (scikit-learn's, always there), ``"shapes"`` (drawn by us), or
-            ``"folder:PATH"`` for images of one's own in ``PATH/{train,val,test}/<class>/*``. Of splits that are not
-            there, each is a tenth of the training images, drawn by a fixed seed; with ``PATH/<class>/*`` alone, that
-            makes 80, 10 and 10 %.
+            ``"folder:PATH"`` for your own images in ``PATH/{train,val,test}/<class>/*``. Each missing split is a tenth
+            of the training images, drawn by a fixed seed; with ``PATH/<class>/*`` alone, that makes 80, 10 and 10 %.
         split: ``"train"``, ``"val"`` or ``"test"``. MNIST's and CIFAR-10's ``"val"`` are 5,000 of the training images,
             drawn by a fixed seed.
-        img_size: pixels wanted, an int or a (height, width) pair; as they are, otherwise. An image of a folder is
-            resized by its shorter side and cut out in the middle.
+        img_size: pixels wanted, an int or a (height, width) pair; None keeps them. An image of a folder is resized by
+            its shorter side and cut out in the middle.
         root: folder of the data; :func:`data_root` otherwise.
         download: whether to download what is missing.
-        fallback: the set to go on with, after a warning, where ``name`` cannot be had.
+        fallback: the set to go on with, after a warning, if ``name`` is not available.
         memory: a folder whose split takes more bytes than this is streamed.
 
     Raises:
-        ValueError: an unknown name or split, no possible size, or a damaged file; the message names the file and what
-            to do.
-        FileNotFoundError: the data is not there and cannot be fetched; the message says what was tried.
+        ValueError: if a name, split or size is impossible, or a file damaged; the message names the file and what to
+            do.
+        FileNotFoundError: if the data is missing and cannot be fetched; the message says what was tried.
     """
     if name not in NAMES and not name.startswith("folder:"):
         raise ValueError(f"name must be one of {', '.join(NAMES)} or folder:PATH; got {name!r}")

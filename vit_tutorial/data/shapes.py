@@ -12,10 +12,10 @@ from vit_tutorial.validate import check_int
 
 SIZE = 32  # pixels
 BLOTS = 4  # specks and strokes in the background, all smaller than any shape
-DULL = 0.1  # how far the colours of the background may lie from grey, as a share of what is possible
+DULL = 0.1  # how far the colours of the background may be from grey, as a fraction of what is possible
 CHUNK = 500  # images drawn at once: few enough for the processor's cache, which makes it three times faster
 
-# Which points (u, v) lie in a shape of radius 1 that stands upright, its middle at the origin; v points down.
+# Which points (u, v) are in an upright shape of radius 1 with its middle at the origin; v points down.
 INSIDE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "circle": lambda u, v: u**2 + v**2 < 0.8,
     "ring": lambda u, v: ((u**2 + v**2).sqrt() - 0.78).abs() < 0.22,
@@ -34,17 +34,17 @@ SHAPES = tuple(INSIDE)
 def draw_shapes(
     num: int, seed: int
 ) -> tuple[UInt8[Tensor, "num 3 H W"], Int64[Tensor, " num"], Bool[Tensor, "num H W"]]:
-    """Draw ``num`` images of 32×32 pixels, about equally many of each class in :data:`SHAPES`.
+    """Draw ``num`` images of 32×32 pixels, about the same number of each class in :data:`SHAPES`.
 
-    Each holds one shape of random place, size, angle and vivid colour, over a slope between two dull colours with dull
-    specks and strokes. Nothing but its shape tells the class. The same seed gives the same images.
+    Each holds one shape of random place, size, angle and vivid colour, over a gradient between two dull colours with
+    dull specks and strokes. Only the shape tells the class. The same seed gives the same images.
 
     Returns:
         images ``(num, 3, 32, 32)`` as bytes, labels ``(num,)``, masks ``(num, 32, 32)``, true where the shape covers at
         least half of a pixel.
 
     Raises:
-        ValueError: when ``num`` is less than 1.
+        ValueError: if ``num`` is less than 1.
     """
     check_int("num", num, 1)
     generator = torch.Generator().manual_seed(seed)
@@ -77,8 +77,8 @@ def _draw(
     place, radius = between(-0.38, 0.38, num, 2), between(0.4, 0.6, num)
     tilt = between(-math.pi / 6, math.pi / 6, num)
     cover = torch.empty(num, 1, SIZE, SIZE)
-    for number, name in enumerate(SHAPES):
-        chosen = labels == number
+    for index, name in enumerate(SHAPES):
+        chosen = labels == index
         inside = INSIDE[name](*_own_axes(2 * SIZE, place[chosen], radius[chosen], tilt[chosen]))
         cover[chosen] = F.avg_pool2d(inside[:, None].float(), 2)
 
@@ -93,8 +93,8 @@ def _draw(
 def _own_axes(
     size: int, centre: Float[Tensor, "num 2"], radius: Float[Tensor, " num"], angle: Float[Tensor, " num"]
 ) -> tuple[Float[Tensor, "num s s"], Float[Tensor, "num s s"]]:
-    """Every pixel of a ``size``×``size`` picture over −1..1, in the turned and scaled coordinates of several shapes."""
+    """Every pixel of a ``size``×``size`` image over −1..1, in the rotated and scaled coordinates of several shapes."""
     axis = (torch.arange(size) + 0.5) / size * 2 - 1
     dx, dy = axis - centre[:, 0, None, None], axis[:, None] - centre[:, 1, None, None]
-    cos, sin = (turn[:, None, None] / radius[:, None, None] for turn in (angle.cos(), angle.sin()))
+    cos, sin = (part[:, None, None] / radius[:, None, None] for part in (angle.cos(), angle.sin()))
     return dx * cos + dy * sin, dy * cos - dx * sin

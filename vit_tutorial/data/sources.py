@@ -4,12 +4,10 @@ import math
 from pathlib import Path
 
 import torch
-import torchvision
 from jaxtyping import UInt8
 from torch import Tensor
-from torchvision.datasets.utils import check_integrity
 
-from vit_tutorial.data.downloads import ensure
+from vit_tutorial.data import downloads
 from vit_tutorial.data.folders import SPLIT_SEED, decode_cached, find_images
 from vit_tutorial.data.images import Dataset, ImageFiles
 from vit_tutorial.data.shapes import SHAPES, draw_shapes
@@ -24,10 +22,16 @@ def mnist(root: Path, split: str, download: bool) -> Dataset:
     """Handwritten digits, 28×28 grey pixels (LeCun et al. 1998), from torchvision's files; see ``load_dataset``."""
 
     def fetch(folder: Path) -> Path:
-        torchvision.datasets.MNIST(folder, download=True)  # compares checksums and unpacks
-        return folder / "MNIST" / "raw"
+        from torchvision.datasets import MNIST
+        from torchvision.datasets.utils import extract_archive
 
-    ensure("MNIST", root, "MNIST/raw", MNIST_FILES, fetch if download else None)
+        for packed, md5 in MNIST.resources:
+            urls = [mirror + packed for mirror in MNIST.mirrors]
+            downloads.download(urls, folder / packed, f"md5:{md5}")
+            extract_archive(folder / packed, folder)
+        return folder
+
+    downloads.ensure("MNIST", root, "MNIST/raw", MNIST_FILES, fetch if download else None)
     names = MNIST_FILES[2:] if split == "test" else MNIST_FILES[:2]
     images, labels = (_read_idx(root / "MNIST" / "raw" / name) for name in names)
     if images.ndim != 3 or labels.shape != images.shape[:1]:
@@ -52,14 +56,17 @@ def cifar10(root: Path, split: str, download: bool) -> Dataset:
     """Ten kinds of animals and vehicles, 32×32 colour pixels (Krizhevsky 2009); see ``load_dataset``."""
     if (root / "cifar10").is_dir():
         return _without_val(_cifar10_images(root / "cifar10", "test" if split == "test" else "train"), split)
-    official = torchvision.datasets.CIFAR10
+    from torchvision.datasets import CIFAR10 as official
+    from torchvision.datasets.utils import check_integrity, extract_archive
+
     checksums = dict([*official.train_list, *official.test_list, (official.meta["filename"], official.meta["md5"])])
 
     def fetch(folder: Path) -> Path:
-        official(folder, download=True)
+        downloads.download([official.url], folder / official.filename, f"md5:{official.tgz_md5}")
+        extract_archive(folder / official.filename, folder)
         return folder / official.base_folder
 
-    ensure("CIFAR-10", root, official.base_folder, list(checksums), fetch if download else None)
+    downloads.ensure("CIFAR-10", root, official.base_folder, list(checksums), fetch if download else None)
     try:
         cifar = official(root, train=split != "test")
     except RuntimeError as error:  # it compares the checksums, but does not say which is wrong

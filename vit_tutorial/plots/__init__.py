@@ -1,4 +1,4 @@
-"""Figures that more than one place draws; nothing else in the package imports matplotlib."""
+"""Figures that more than one place draws. Nothing else in the package imports matplotlib, and these when they draw."""
 
 from vit_tutorial.plots.basics import PALETTE, confusion_matrix, heatmap, show_images, spread_patches, use_style
 from vit_tutorial.plots.diagram import Diagram, model_diagram

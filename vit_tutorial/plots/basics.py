@@ -1,14 +1,17 @@
 """The style of all figures, and those of any chapter: images, matrices, counts of mistakes."""
 
-import matplotlib.pyplot as plt
+from typing import TYPE_CHECKING
+
 import torch
 from einops import rearrange
 from jaxtyping import Float, Shaped
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from vit_tutorial.validate import check_tiles
+
+if TYPE_CHECKING:  # matplotlib takes longer to import than all of this package: whatever draws imports it then
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Okabe and Ito's palette: told apart with every common colour blindness, and in print.
 PALETTE = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000"]
@@ -16,7 +19,9 @@ PALETTE = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#0
 
 def use_style() -> None:
     """Set matplotlib's defaults for the book: letters one can read on a phone, colours that anyone can tell apart."""
-    plt.rcParams.update(
+    from matplotlib import cycler, rcParams
+
+    rcParams.update(
         {
             "figure.figsize": (6, 3.6),
             "figure.dpi": 140,
@@ -25,7 +30,7 @@ def use_style() -> None:
             "axes.titlesize": 13,
             "axes.spines.top": False,
             "axes.spines.right": False,
-            "axes.prop_cycle": plt.cycler(color=PALETTE),
+            "axes.prop_cycle": cycler(color=PALETTE),
             "image.cmap": "viridis",
             "lines.linewidth": 2,
             "legend.frameon": False,
@@ -35,7 +40,7 @@ def use_style() -> None:
 
 def show_images(
     images: Shaped[Tensor, "b c H W"], titles: list[str] | None = None, columns: int = 4, size: float = 1.6
-) -> Figure:
+) -> "Figure":
     """A grid of images, grey or colour, floating point in 0..1 or uint8.
 
     Args:
@@ -47,6 +52,8 @@ def show_images(
     Raises:
         ValueError: when ``images`` has another shape or holds none, or there is not one title for each.
     """
+    import matplotlib.pyplot as plt
+
     if images.ndim != 4 or images.shape[1] not in (1, 3) or not len(images):
         raise ValueError(f"images must be (b, c, H, W) with b at least 1 and c 1 or 3, got {tuple(images.shape)}")
     if titles and len(titles) != len(images):
@@ -81,19 +88,21 @@ def spread_patches(
 
 def heatmap(
     values: Float[Tensor, "rows cols"],
-    ax: Axes | None = None,
+    ax: "Axes | None" = None,
     *,
     xlabel: str = "",
     ylabel: str = "",
     label: str = "",
     limits: tuple[float, float] | None = None,
-) -> Axes:
+) -> "Axes":
     """A matrix as colours, with a scale that is labelled ``label``.
 
     Args:
         values: ``(rows, cols)``.
         limits: values of the scale's two ends; the data's own otherwise.
     """
+    import matplotlib.pyplot as plt
+
     values, ax = values.detach(), ax or plt.figure().gca()
     low, high = limits or (float(values.min()), float(values.max()))
     picture = ax.imshow(
@@ -104,12 +113,14 @@ def heatmap(
     return ax
 
 
-def confusion_matrix(matrix: Shaped[Tensor, "k k"], class_names: list[str], ax: Axes | None = None) -> Axes:
+def confusion_matrix(matrix: Shaped[Tensor, "k k"], class_names: list[str], ax: "Axes | None" = None) -> "Axes":
     """Counts of true class (row) against predicted class (column); the diagonal is left pale, so mistakes stand out.
 
     Raises:
         ValueError: when there is not one name for each class.
     """
+    import matplotlib.pyplot as plt
+
     if len(class_names) != len(matrix):
         raise ValueError(
             f"the matrix is {tuple(matrix.shape)}, so it takes {len(matrix)} names, got {len(class_names)}"

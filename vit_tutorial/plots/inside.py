@@ -1,21 +1,21 @@
 """What a model looks at and what it has learned, as pictures (chapter 8)."""
 
 import math
+from typing import TYPE_CHECKING
 
-import matplotlib.pyplot as plt
 import torch
 import torch.nn.functional as F
 from einops import rearrange, repeat
 from jaxtyping import Float, Shaped
-from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
-from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 from torch import Tensor
 
 from vit_tutorial.plots.basics import PALETTE, show_images, spread_patches
 from vit_tutorial.validate import check_divisible
+
+if TYPE_CHECKING:  # see basics.py
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
 
 def overlay_map(
@@ -23,8 +23,8 @@ def overlay_map(
     values: Float[Tensor, "gh gw"],
     title: str,
     limits: tuple[float, float],
-    ax: Axes | None = None,
-) -> AxesImage:
+    ax: "Axes | None" = None,
+) -> "AxesImage":
     """A map over the patches, laid on its image in faded colours; no smoothing hides the grid of patches.
 
     What is low is drawn thinly, so that the image shows through.
@@ -42,6 +42,8 @@ def overlay_map(
     Raises:
         ValueError: when the map's grid does not divide the image, or the limits do not rise.
     """
+    import matplotlib.pyplot as plt
+
     low, high = limits
     if not low < high:
         raise ValueError(f"the limits of a colour scale must rise, got {low} and {high}")
@@ -70,7 +72,7 @@ def show_maps(
     limits: tuple[float, float] | None = None,
     label: str = "attention",
     size: float = 1.5,
-) -> Figure:
+) -> "Figure":
     """Maps on their images, all on one colour scale, which is drawn beside them.
 
     Args:
@@ -85,6 +87,10 @@ def show_maps(
         ValueError: when images, maps and titles are not equally many, the maps' grid does not divide the images, or the
             limits do not rise.
     """
+    import matplotlib.pyplot as plt
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
     if not len(images) == len(maps) == len(titles):
         raise ValueError(
             f"there are {len(images)} images, {len(maps)} maps and {len(titles)} titles; one each is wanted"
@@ -101,7 +107,7 @@ def show_maps(
     return fig
 
 
-def attention_grid(image: Shaped[Tensor, "c H W"], maps: Float[Tensor, "layers heads gh gw"]) -> Figure:
+def attention_grid(image: Shaped[Tensor, "c H W"], maps: Float[Tensor, "layers heads gh gw"]) -> "Figure":
     """The maps of one image, a column for each layer and a row for each head, counted from 1, on one colour scale.
 
     Args and errors are those of :func:`show_maps`.
@@ -113,13 +119,15 @@ def attention_grid(image: Shaped[Tensor, "c H W"], maps: Float[Tensor, "layers h
 
 
 def distance_by_depth(
-    distances: Float[Tensor, "layers heads"], everywhere: float | None = None, ax: Axes | None = None
-) -> Axes:
+    distances: Float[Tensor, "layers heads"], everywhere: float | None = None, ax: "Axes | None" = None
+) -> "Axes":
     """Mean attention distance in pixels against depth, a dot for each head.
 
     Args:
         everywhere: the distance of a head that looks at all patches alike; drawn as a dashed line.
     """
+    import matplotlib.pyplot as plt
+
     ax = ax or plt.figure().gca()
     for layer, heads in enumerate(distances.tolist(), 1):
         ax.plot([layer] * len(heads), heads, "o", color=PALETTE[0], markersize=8, alpha=0.7)
@@ -131,8 +139,8 @@ def distance_by_depth(
 
 
 def similarity_grid(
-    table: Float[Tensor, "n d"], grid_size: tuple[int, int], title: str = "", ax: Axes | None = None
-) -> Axes:
+    table: Float[Tensor, "n d"], grid_size: tuple[int, int], title: str = "", ax: "Axes | None" = None
+) -> "Axes":
     """How alike the positions' vectors are: for each place in the grid a small grid, its cosine similarity with all.
 
     Args:
@@ -144,6 +152,8 @@ def similarity_grid(
 
     Source: Dosovitskiy et al. 2021, figure 7 (centre).
     """
+    import matplotlib.pyplot as plt
+
     gh, gw = grid_size
     if len(table) != gh * gw:
         raise ValueError(f"the table has {len(table)} rows, a grid of {gh}×{gw} patches needs {gh * gw}")
@@ -159,7 +169,7 @@ def similarity_grid(
     return ax
 
 
-def patch_filters(weight: Float[Tensor, "d c ph pw"], columns: int = 12) -> Figure:
+def patch_filters(weight: Float[Tensor, "d c ph pw"], columns: int = 12) -> "Figure":
     """What the patch projection looks for, a picture for each of its outputs; grey is 0, and one scale fits all.
 
     Args:

@@ -3,7 +3,6 @@
 import pickle
 import struct
 from dataclasses import dataclass, replace
-from http.client import HTTPException
 from math import isqrt, prod
 from pathlib import Path
 
@@ -16,15 +15,14 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torchvision.models import WeightsEnum, get_model_weights
 
-from vit_tutorial.data.downloads import patience
+from vit_tutorial.data.downloads import download, ensure
 from vit_tutorial.model import ViT
 from vit_tutorial.positions import resample_pos_embed
 from vit_tutorial.pretrained.models import with_eps
-from vit_tutorial.pretrained.state_dicts import convert, from_state_dict
+from vit_tutorial.pretrained.state_dicts import convert, from_state_dict, read_shape
 from vit_tutorial.validate import check_option, to_pair
 
 NAMES = ("vit_b_16", "vit_b_32", "vit_l_16", "vit_l_32")  # those that torchvision trained on ImageNet-1k alone
-TIMEOUT = 10  # seconds that a host may keep silent
 # What torch.load raises on bytes that are none of its own: it takes them for instructions, and stumbles anywhere.
 DAMAGED = (RuntimeError, EOFError, LookupError, ValueError, struct.error, pickle.UnpicklingError)
 
@@ -109,7 +107,7 @@ def load_pretrained(
         model = from_state_dict(_fetch(str(source), progress), num_heads=num_heads)
     else:
         state = convert(_read(Path(source)))
-        patches = state["pos_embed"].shape[1] - ("cls_token" in state) if "pos_embed" in state else 0
+        patches = read_shape(state, "pos_embed")[1] - ("cls_token" in state) if "pos_embed" in state else 0
         square = isqrt(patches) ** 2 == patches
         own_size = img_size if not square or _num_patches(state, img_size) == patches else None
         model = from_state_dict(state, num_heads=num_heads, img_size=own_size)
@@ -161,25 +159,20 @@ def _weights(name: str) -> WeightsEnum:
 
 
 def _fetch(name: str, progress: bool) -> dict[str, Tensor]:
-    """torchvision's state dict: from torch's cache, else downloaded whole and compared with the hash in its name."""
-    weights = _weights(name)
-    cache = Path(torch.hub.get_dir()) / "checkpoints"
-    file = cache / weights.url.rpartition("/")[2]
-    remedy = f"Put the file into {cache}, or name another cache in TORCH_HOME."
-    there = file.exists()
+    """torchvision's state dict: from torch's cache, else downloaded and compared with the hash in its name."""
+    url = _weights(name).url
+    hub = Path(torch.hub.get_dir()).absolute()
+    file = hub / "checkpoints" / url.rpartition("/")[2]
+
+    def fetch(folder: Path) -> Path:
+        download([url], folder / file.name, f"sha256:{file.stem.rpartition('-')[2]}", progress)
+        return folder
+
+    ensure(name, hub.parent, f"{hub.name}/checkpoints", [file.name], fetch, "TORCH_HOME")
     try:
-        with patience(TIMEOUT):
-            return weights.get_state_dict(progress=progress, check_hash=True, weights_only=True)
-    except (OSError, HTTPException) as error:
-        raise FileNotFoundError(
-            f"{name} is not at hand: {file} is missing, and {weights.url} failed: {error}. {remedy}"
-        ) from error
-    except DAMAGED as error:
-        if there:
-            raise ValueError(f"{file} is damaged: {_reason(error)}. Delete it, and it is fetched again") from error
-        raise ValueError(
-            f"what {weights.url} sent is damaged: {_reason(error)}. Nothing was kept; try again"
-        ) from error
+        return _read(file)
+    except ValueError as error:
+        raise ValueError(f"{error}. Delete it, and it is fetched again") from error
 
 
 def _read(path: Path) -> dict[str, Tensor]:

@@ -41,6 +41,14 @@ HUGGING_FACE = {
     r"^vit\.layernorm\.": "norm.",
     r"^classifier\.": "head.",
 }
+# What the sizes are read off, and the shape that it must have.
+SHAPES = {
+    "patch_embed.proj.weight": "(d, c, ph, pw) of a Conv2d",
+    "pos_embed": "(1, n, d) of one row per token",
+    "blocks.0.mlp.fc1.weight": "(hidden, d) of a Linear",
+    "head.weight": "(classes, d) of a Linear",
+}
+BLOCK = re.compile(r"blocks\.(\d+)\.")
 HEADS = {(c.embed_dim, c.depth): c.num_heads for name, c in PRESETS.items() if re.match(r"vit_(ti|s|b|l|h)_", name)}
 
 
@@ -106,20 +114,16 @@ def read_config(
     Raises:
         ValueError: when the weights do not say it, or do not agree with what is given.
     """
-    needed = ("patch_embed.proj.weight", "pos_embed", "blocks.0.mlp.fc1.weight")
-    missing = [name for name in needed if name not in state]
+    missing = [name for name in SHAPES if name not in state and name != "head.weight"]
     if missing:
         fixed = " A fixed table is not stored: use load_recorded, or ViT(config) and load_weights."
         advice = fixed if missing == ["pos_embed"] else ""
         raise ValueError(f"the sizes cannot be read off: {_some(missing)} missing among {_some(state)}.{advice}")
-    embed_dim, in_chans, *patch_size = state["patch_embed.proj.weight"].shape
-    if len(patch_size) != 2:
-        shape = tuple(state["patch_embed.proj.weight"].shape)
-        raise ValueError(f"patch_embed.proj.weight must be the (d, c, ph, pw) of a Conv2d, got {shape}")
-    hidden = state["blocks.0.mlp.fc1.weight"].shape[0]
-    depth = 1 + max(int(match[1]) for name in state if (match := re.match(r"blocks\.(\d+)\.", name)))
+    embed_dim, in_chans, *patch_size = read_shape(state, "patch_embed.proj.weight")
+    hidden = read_shape(state, "blocks.0.mlp.fc1.weight")[0]
+    depth = _read_depth(state)
     pool = "cls" if "cls_token" in state else "mean"
-    patches = state["pos_embed"].shape[1] - (pool == "cls")
+    patches = read_shape(state, "pos_embed")[1] - (pool == "cls")
     if num_heads is None and (embed_dim, depth) not in HEADS:
         raise ValueError(
             f"weights do not say how many heads there are, and embed_dim {embed_dim} with depth {depth} is no "
@@ -138,7 +142,7 @@ def read_config(
         img_size=img_size,
         patch_size=tuple(patch_size),
         in_chans=in_chans,
-        num_classes=len(state["head.weight"]) if "head.weight" in state else 0,
+        num_classes=read_shape(state, "head.weight")[0] if "head.weight" in state else 0,
         embed_dim=embed_dim,
         depth=depth,
         num_heads=HEADS[embed_dim, depth] if num_heads is None else num_heads,
@@ -154,6 +158,29 @@ def read_config(
     return config
 
 
+def read_shape(state: dict[str, Tensor], name: str) -> tuple[int, ...]:
+    """The shape of one of the tensors in ``SHAPES``.
+
+    Raises:
+        ValueError: when it has another number of axes, or one of length 0: such a tensor takes no bytes in a file,
+            whatever its other axes claim.
+    """
+    shape = tuple(state[name].shape)
+    if len(shape) != SHAPES[name].count(",") + 1 or 0 in shape:
+        raise ValueError(f"{name} must be the {SHAPES[name]}, got {shape}")
+    return shape
+
+
+def _read_depth(state: dict[str, Tensor]) -> int:
+    """How many blocks there really are: a number in a name is only a claim."""
+    found = {match[1]: name for name in state if (match := BLOCK.match(name))}
+    for number in found.keys() - set(map(str, range(len(found)))):
+        raise ValueError(
+            f"{found[number]} does not fit: there are {len(found)} blocks, which must be numbered 0 to {len(found) - 1}"
+        )
+    return len(found)
+
+
 def from_state_dict(
     state_dict: dict[str, Tensor], *, num_heads: int | None = None, img_size: int | tuple[int, int] | None = None
 ) -> ViT:
@@ -162,18 +189,27 @@ def from_state_dict(
 
     Args and most errors are those of :func:`read_config`.
 
-    A state dict does not hold everything. It is taken for granted that the activation is the exact GELU, that the
-    class token is read where there is one, and that a LayerNorm's epsilon is 1e-6, as in timm, in torchvision and in
-    the paper's own code. Hugging Face's config says 1e-12. On random weights of ViT-B/16, whose tokens are small, that
-    moves logits of up to 2.3 by 4e-4; with ``eps`` of all norms set to it they are the same again.
+    A state dict cannot tell the number of heads, the activation, the epsilon of the norms, or what the head reads. Here
+    the activation is taken to be the exact GELU, the head to read the class token if there is one, and epsilon to be
+    1e-6, as in timm, in torchvision and in the paper's own code; a model that differs would give other logits without a
+    word. If you have the model itself, ``from_timm``, ``from_torchvision`` and ``from_huggingface`` look at it.
+
+    Hugging Face's epsilon is 1e-12. On random weights of ViT-B/16, whose tokens are small, that moves logits of up to
+    2.3 by 4e-4; with ``eps`` of all norms set to it they are the same again.
 
     Raises:
         ValueError: when names are unknown, missing or spare, or sizes disagree.
     """
     state = convert(state_dict)
+    return build(read_config(state, num_heads=num_heads, img_size=img_size), state)
+
+
+def build(config: ViTConfig, state: dict[str, Tensor]) -> ViT:
+    """A model of these sizes with these weights, in evaluation mode; errors are those of :func:`load_weights`."""
     with torch.device("meta"):  # no memory, and no random numbers drawn for weights that are overwritten at once
-        model = ViT(read_config(state, num_heads=num_heads, img_size=img_size))
-    load_weights(model.to_empty(device="cpu"), state)
+        model = ViT(config)
+    _check_fit(model, state)  # before there is memory for what the names and shapes claim
+    model.to_empty(device="cpu").load_state_dict(state)
     return model.eval()
 
 
@@ -183,6 +219,11 @@ def load_weights(model: ViT, state_dict: dict[str, Tensor]) -> None:
     Raises:
         ValueError: when a name is missing or spare or a size differs; the message says which, and the likely cause.
     """
+    _check_fit(model, state_dict)
+    model.load_state_dict(state_dict)
+
+
+def _check_fit(model: ViT, state_dict: dict[str, Tensor]) -> None:
     wanted = model.state_dict()
     missing = [name for name in wanted if name not in state_dict]
     spare = [name for name in state_dict if name not in wanted]
@@ -194,7 +235,6 @@ def load_weights(model: ViT, state_dict: dict[str, Tensor]) -> None:
     for name, value in wanted.items():
         if state_dict[name].shape != value.shape:
             raise ValueError(_misfit(name, tuple(state_dict[name].shape), tuple(value.shape), model.config))
-    model.load_state_dict(state_dict)
 
 
 def _cause(missing: list[str], spare: list[str], state: dict[str, Tensor]) -> str:
@@ -207,9 +247,10 @@ def _cause(missing: list[str], spare: list[str], state: dict[str, Tensor]) -> st
         return f"These are {source} names: use from_state_dict, or convert them first."
     if any(name.startswith("fc_norm.") for name in spare):
         return "fc_norm normalises after averaging the tokens; this model normalises before."
-    blocks = {name.split(".")[1] for name in missing + spare if name.startswith("blocks.")}
-    if blocks and all(name.startswith("blocks.") for name in missing + spare) and not (missing and spare):
-        return f"They differ in the blocks {', '.join(sorted(blocks, key=int))}: another depth, or a part of a file."
+    blocks = [BLOCK.match(name) for name in missing + spare]
+    if all(blocks) and not (missing and spare):
+        numbers = sorted({match[1] for match in blocks}, key=lambda number: (len(number), number))
+        return f"They differ in the blocks {', '.join(numbers)}: another depth, or a part of a file."
     return (
         "Spare weights belong to layers that this model does not have." if spare else "A part of the file is missing."
     )

@@ -2,7 +2,7 @@
 
 from vit_tutorial.training.checkpoints import load_checkpoint, save_checkpoint
 from vit_tutorial.training.distributed import process_group, rank_and_world
-from vit_tutorial.training.ema import Average
+from vit_tutorial.training.ema import EMA
 from vit_tutorial.training.loop import (
     TrainConfig,
     batches_of,
@@ -20,7 +20,7 @@ from vit_tutorial.training.loop import (
 from vit_tutorial.training.optimizers import Muon, MuonWithAdamW, orthogonalize, parameter_groups
 
 __all__ = [
-    "Average",
+    "EMA",
     "Muon",
     "MuonWithAdamW",
     "TrainConfig",

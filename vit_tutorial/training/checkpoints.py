@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from vit_tutorial.training.ema import Average
+from vit_tutorial.training.ema import EMA
 from vit_tutorial.training.optimizers import MuonWithAdamW
 
 
@@ -18,11 +18,11 @@ def save_checkpoint(
     path: str | Path,
     model: nn.Module,
     optimizer: Optimizer | MuonWithAdamW,
-    average: Average | None,
+    ema: EMA | None,
     config: Any,
     history: list[dict[str, float]],
 ) -> None:
-    """Write beside ``path``, then rename: whoever reads finds the old checkpoint or the new one, never half of one."""
+    """Write beside ``path``, then rename: a reader finds the old checkpoint or the new one, never half of one."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     state = {
@@ -30,7 +30,7 @@ def save_checkpoint(
         "history": history,
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
-        "average": average.state if average else None,
+        "ema": ema.state if ema else None,
     }
     part = path.with_name(f".{path.name}.part")
     torch.save(state, part)
@@ -38,45 +38,43 @@ def save_checkpoint(
 
 
 def load_checkpoint(
-    path: str | Path, model: nn.Module, optimizer: Optimizer | MuonWithAdamW, average: Average | None, config: Any
+    path: str | Path, model: nn.Module, optimizer: Optimizer | MuonWithAdamW, ema: EMA | None, config: Any
 ) -> list[dict[str, float]]:
     """Restore in place what :func:`save_checkpoint` wrote; returns the history.
 
-    Only tensors and plain data are read, and no code.
+    Only tensors and plain data are read, no code.
 
     Raises:
-        ValueError: when the file is damaged, or of a run with another config or another model.
+        ValueError: if the file is damaged, or belongs to a run with another config or another model.
     """
     try:
         state = torch.load(path, map_location=next(model.parameters()).device, weights_only=True)
         there = state["config"]
     except (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is no whole checkpoint: {reason(error, 0)}. Delete it to start afresh") from error
+        raise ValueError(f"{path} is not a whole checkpoint: {reason(error, 0)}. Delete it to start afresh") from error
     if there != repr(config):
         raise ValueError(
-            f"{path} is of another run: {_difference(there, repr(config))}. Delete it, or give this run another name"
+            f"{path} belongs to another run: {_difference(there, repr(config))}. Delete it, or rename this run"
         )
     try:
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
     except (RuntimeError, ValueError) as error:
-        raise ValueError(
-            f"{path} is of another model: {reason(error)}. Delete it, or give this run another name"
-        ) from error
-    if average:
-        for name, value in state["average"].items():
-            average.state[name].copy_(value)
+        raise ValueError(f"{path} belongs to another model: {reason(error)}. Delete it, or rename this run") from error
+    if ema:
+        for name, value in state["ema"].items():
+            ema.state[name].copy_(value)
     return state["history"]
 
 
 def reason(error: Exception, line: int = -1) -> str:
-    """One line of an error's text, shortened; where it has no text, its kind."""
+    """One line of an error's text, shortened; if it has no text, its kind."""
     lines = str(error).splitlines() or [type(error).__name__]
     return textwrap.shorten(lines[line], 200, placeholder="…")
 
 
 def _difference(there: str, here: str) -> str:
-    """Two configs from the first field on in which they differ, shortened."""
+    """Two configs from the first field that differs, shortened."""
     start = next((i for i, pair in enumerate(zip(there, here, strict=False)) if pair[0] != pair[1]), 0)
     start = max(there.rfind(" ", 0, start), there.rfind("(", 0, start)) + 1
     return f"it has {there[start : start + 30]}…, this run {here[start : start + 30]}…"

@@ -1,4 +1,4 @@
-"""What a run needs to know when torchrun starts it in several processes; without torchrun there is one."""
+"""What a run needs to know if torchrun starts it in several processes; without torchrun there is one."""
 
 import os
 import warnings
@@ -10,15 +10,15 @@ import torch.distributed as dist
 
 
 def rank_and_world() -> tuple[int, int]:
-    """Number of this process and of all; (0, 1) without torchrun."""
+    """The rank of this process and the number of processes; (0, 1) without torchrun."""
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
 @contextmanager
 def process_group(device: str) -> Iterator[str]:
-    """Join the other processes for the time of a ``with`` block; gives the device of this one.
+    """Join the other processes within a ``with`` block, which gets the device of this one.
 
-    ``torchrun`` names each process in environment variables. Where they are missing, nothing happens.
+    ``torchrun`` names each process in environment variables. If they are missing, nothing happens.
     """
     if "RANK" not in os.environ:
         yield device

@@ -1,4 +1,4 @@
-"""An exponential moving average of a model's weights: what a cosine schedule does in time, done over steps."""
+"""EMA, an exponential moving average of a model's weights: what a cosine schedule does in time, done over steps."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,15 +7,15 @@ import torch
 from torch import nn
 
 
-class Average:
+class EMA:
     """An exponential moving average of a model's weights.
 
     Args:
-        model: the model that is trained; it has to be on its device already.
-        decay: share of the old average that a step keeps; the average looks back about 1 / (1 − decay) steps.
+        model: the model that is trained; it must already be on its device.
+        decay: fraction of the old average that a step keeps; the average looks back about 1 / (1 − decay) steps.
 
     Attributes:
-        state: the averaged weights, as a state dict. Change its tensors in place only: ``update`` holds on to them.
+        state: the averaged weights, as a state dict. Change its tensors in place only: ``update`` keeps them.
     """
 
     def __init__(self, model: nn.Module, decay: float):
@@ -28,13 +28,13 @@ class Average:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Move towards the model; in the first steps faster, or the average would remember the initial weights."""
+        """Move towards the model; faster in the first steps, or the EMA would remember the initialization."""
         decay = min(self.decay, (step + 1) / (step + 10))
         torch._foreach_lerp_(*self._pairs, 1 - decay)
 
     @contextmanager
     def weights(self) -> Iterator[None]:
-        """The average in the model, for the time of a ``with`` block."""
+        """The EMA in the model, within a ``with`` block."""
         kept = {name: value.clone() for name, value in self.live.items()}
         self.model.load_state_dict(self.state)
         try:

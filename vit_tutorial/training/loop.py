@@ -19,9 +19,9 @@ from vit_tutorial.augment.policy import Augment
 from vit_tutorial.data.images import Dataset, ImageFiles
 from vit_tutorial.training.checkpoints import load_checkpoint, save_checkpoint
 from vit_tutorial.training.distributed import rank_and_world
-from vit_tutorial.training.ema import Average
+from vit_tutorial.training.ema import EMA
 from vit_tutorial.training.optimizers import MuonWithAdamW, parameter_groups
-from vit_tutorial.validate import check_int, check_number, check_option, check_share
+from vit_tutorial.validate import check_bool, check_fraction, check_int, check_number, check_option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,29 +29,28 @@ class TrainConfig:
     """How a model is trained.
 
     Args:
-        epochs: passes over the training images.
+        epochs: how often every training image is seen.
         batch_size: images in a step, over all processes.
         lr: the highest learning rate.
         schedule: ``"cosine"`` (linear warm-up, then cosine to 0) or ``"constant"``.
-        warmup: share of all steps in which the learning rate rises.
+        warmup: fraction of all steps in which the learning rate rises.
         optimizer: ``"adamw"``, ``"adam"``, or ``"muon"`` for the matrices in the blocks with AdamW for the rest.
         weight_decay: on matrices only; norms, biases, positions and class token have none.
         decay_all: decay those too.
         beta2: Adam's second decay rate.
-        label_smoothing: share of the target that is spread over all classes.
+        label_smoothing: fraction of the target that is spread over all classes.
         clip_grad: largest norm of the gradient; 0 turns it off.
-        ema: decay of the weight average that is evaluated, for each step; 0 turns it off.
-        softmax_head: put a softmax before the loss, a mistake that one published tutorial makes.
-        mean: what is taken off a pixel, which lies in 0..1, first;
-        std: and what it is divided by then.
+        ema: decay per step of the exponential moving average of the weights, which is evaluated; 0 turns it off.
+        mean: inputs are (pixel − mean) / std, pixels in 0..1.
+        std: see ``mean``; above 0.
         augment: random changes to the training images; see ``vit_tutorial.augment``.
         precision: of the forward pass in training, and of Muon's products: ``"fp32"``, ``"bf16"``, or ``"auto"``; see
-            :func:`in_bf16`.
+            ``in_bf16``.
         compile: run the model through ``torch.compile``.
         seed: of the weights, the order and the augmentation.
 
     Raises:
-        ValueError: when a value is out of range or an option unknown.
+        ValueError: if a value is out of range or an option unknown.
     """
 
     epochs: int = 10
@@ -66,7 +65,6 @@ class TrainConfig:
     label_smoothing: float = 0.0
     clip_grad: float = 1.0
     ema: float = 0.0
-    softmax_head: bool = False
     mean: float = 0.5
     std: float = 0.5
     augment: Augment = field(default_factory=Augment)
@@ -87,16 +85,18 @@ class TrainConfig:
             check_number(name, getattr(self, name), 0)
         if self.std == 0:
             raise ValueError("std must be above 0: pixels are divided by it")
+        for name in ("decay_all", "compile"):
+            check_bool(name, getattr(self, name))
         for name in ("warmup", "beta2", "label_smoothing", "ema"):
-            check_share(name, getattr(self, name))
+            check_fraction(name, getattr(self, name))
 
 
 def lr_at(step: int, total_steps: int, config: TrainConfig) -> float:
     """The learning rate of a step.
 
     Args:
-        step: its number in the whole run, from 0.
-        total_steps: of all passes.
+        step: its index in the whole run, from 0.
+        total_steps: of all epochs.
         config: the schedule.
     """
     if config.schedule == "constant":
@@ -109,24 +109,36 @@ def lr_at(step: int, total_steps: int, config: TrainConfig) -> float:
 
 
 def to_input(images: Shaped[Tensor, "b c H W"], config: TrainConfig) -> Float[Tensor, "b c H W"]:
-    """Bytes, or floating point in 0..1, to what the model takes."""
-    images = images.float() / 255 if images.dtype == torch.uint8 else images
+    """Bytes, or floating point in 0..1, to what the model takes.
+
+    Raises:
+        ValueError: if images are neither, or a pixel is NaN or infinite.
+    """
+    if images.dtype == torch.uint8:
+        return _normalize(images.float() / 255, config)
+    if not images.is_floating_point():
+        raise ValueError(f"images must be bytes, torch.uint8, or floating point in 0..1, got {images.dtype}")
+    bad = (~images.isfinite().flatten(1).all(1)).nonzero().flatten().tolist()
+    if bad:
+        raise ValueError(f"pixels must be finite, got NaN or infinity in {len(bad)} of {len(images)} images: {bad[:5]}")
+    return _normalize(images, config)
+
+
+def _normalize(images: Tensor, config: TrainConfig) -> Tensor:
     return (images - config.mean) / config.std
 
 
 def loss_of(logits: Float[Tensor, "b k"], targets: Float[Tensor, "b k"], config: TrainConfig) -> Float[Tensor, ""]:
-    """Cross-entropy against targets that may be soft; with ``softmax_head`` as one published tutorial has it.
+    """Cross-entropy against targets that may be soft.
 
     Raises:
-        ValueError: when logits and targets differ in shape.
+        ValueError: if logits and targets differ in shape.
     """
     if logits.shape != targets.shape:
         raise ValueError(
             f"logits are {tuple(logits.shape)}, targets {tuple(targets.shape)}: they must be equal. "
             f"Set the model's num_classes to {targets.shape[-1]}"
         )
-    if config.softmax_head:
-        logits = logits.softmax(dim=-1)
     return F.cross_entropy(logits, targets, label_smoothing=config.label_smoothing)
 
 
@@ -136,30 +148,29 @@ def train_epoch(
     train: Dataset | ImageFiles,
     epoch: int,
     config: TrainConfig,
-    average: Average | None = None,
+    ema: EMA | None = None,
     bar: tqdm | None = None,
 ) -> tuple[float, float]:
-    """One pass over the training images, each seen once.
+    """One epoch: every training image is seen once.
 
-    All randomness of a pass follows from the seed and the pass's number, so a run can go on at any pass. The forward
-    pass and Muon's products are in bf16 where :func:`in_bf16` says so; weights, loss and evaluation are fp32
-    everywhere.
+    All randomness of an epoch follows from the seed and the epoch's index, so a run can go on at any epoch. The forward
+    pass and Muon's products are in bf16 if :func:`in_bf16` says so; weights, loss and evaluation are always fp32.
 
     Args:
-        model: trained in place, on the device it lies on.
+        model: trained in place, on its own device.
         optimizer: of its parameters; see :func:`make_optimizer`.
         train: the training images; their labels are below the model's ``num_classes``.
-        epoch: the pass's number, from 0.
+        epoch: its index, from 0.
         config: how to train.
-        average: moved towards the model after each step.
+        ema: moved towards the model after each step.
         bar: moved on by the images of each step.
 
     Returns:
         the mean loss and the accuracy, in 0..1, of the model as it was at each step.
 
     Raises:
-        ValueError: when the model is for another number of classes.
-        FloatingPointError: when the loss is not finite.
+        ValueError: if the model is for another number of classes.
+        FloatingPointError: if the loss is not finite.
     """
     device, (rank, world) = next(model.parameters()).device, rank_and_world()
     torch.manual_seed(_mix(config.seed, epoch, rank, 1))  # dropout
@@ -177,8 +188,8 @@ def train_epoch(
         targets = F.one_hot(labels, len(train.classes)).float()
         images, targets = config.augment(images.float() / 255, targets, generator)
         with autocast:
-            logits = model(to_input(images, config)).float()
-        # Processes average their gradients; weighting by their share makes that the mean over the whole batch.
+            logits = model(_normalize(images, config)).float()  # to_input's look at each pixel would make a GPU wait
+        # Processes average their gradients; weighting by their fraction makes that the mean over the whole batch.
         loss = loss_of(logits, targets, config) * (len(labels) * world / sizes[i])
         optimizer.zero_grad()
         loss.backward()
@@ -186,8 +197,8 @@ def train_epoch(
             nn.utils.clip_grad_norm_(model.parameters(), config.clip_grad)
         with autocast:
             optimizer.step()
-        if average:
-            average.update(step)
+        if ema:
+            ema.update(step)
         losses[i] = loss.detach() * (sizes[i] / world)
         correct += (logits.argmax(-1) == targets.argmax(-1)).sum()
         if bar is not None:
@@ -202,8 +213,8 @@ def train_epoch(
 def in_bf16(device: torch.device | str, precision: str = "auto") -> bool:
     """Whether the forward pass and Muon's products are in bf16 on a device.
 
-    With ``"auto"`` it is on GPUs that have units for it; a T4, for one, would only imitate them. On a CPU it has to be
-    asked for: not all have such units, and a run should give the same on two that differ in nothing else.
+    With ``"auto"`` it is on GPUs that have units for it; a T4, for example, would only emulate them. On a CPU it has to
+    be asked for: not all have such units, and two CPUs that differ in nothing else should give the same run.
     """
     if precision != "auto":
         return precision == "bf16"
@@ -211,9 +222,9 @@ def in_bf16(device: torch.device | str, precision: str = "auto") -> bool:
 
 
 def batches_of(num_images: int, epoch: int, config: TrainConfig) -> list[Int64[Tensor, " _"]]:
-    """The numbers of all images in the order of pass ``epoch``, cut into batches; the last one may be smaller.
+    """The indices of all images in the order of epoch ``epoch``, cut into batches; the last one may be smaller.
 
-    One that has fewer images than there are processes cannot be shared and is left out.
+    If it has fewer images than there are processes, it is left out: each process needs one.
     """
     order = torch.randperm(num_images, generator=torch.Generator().manual_seed(_mix(config.seed, epoch)))
     return [batch for batch in order.split(config.batch_size) if len(batch) >= rank_and_world()[1]]
@@ -234,20 +245,20 @@ def fit(
     Args:
         model: takes ``(b, c, H, W)``, gives logits ``(b, k)``, k the number of classes of the data.
         train: the training images.
-        val: the validation images, which are evaluated after each pass.
+        val: the validation images, which are evaluated after each epoch.
         config: how to train.
-        device: where to; the model stays there.
-        checkpoint: a file that is rewritten after each pass, and from which an interrupted run goes on.
+        device: where to train; the model stays there.
+        checkpoint: a file that is rewritten after each epoch, and from which an interrupted run goes on.
         progress: whether to show a progress bar.
 
     Returns:
-        the history, an entry for each pass: train and validation loss and accuracy, learning rate at the end,
+        the history, an entry for each epoch: train and validation loss and accuracy, learning rate at the end,
         seconds for both.
 
     Raises:
-        ValueError: when the model is for another number of classes, the batch cannot be shared among the processes, or
-            the checkpoint is of another run.
-        FloatingPointError: when the loss is not finite; the message has the step, the learning rate and what to try.
+        ValueError: if the model is for another number of classes, the batch cannot be divided among the processes, or
+            the checkpoint belongs to another run.
+        FloatingPointError: if the loss is not finite; the message has the step, the learning rate and what to try.
     """
     rank, world = rank_and_world()
     if config.batch_size % world:
@@ -255,10 +266,10 @@ def fit(
     model.to(device)
     train, val = train.to(device), val.to(device)
     optimizer = make_optimizer(model, config)
-    average = Average(model, config.ema) if config.ema else None
+    ema = EMA(model, config.ema) if config.ema else None
     history = []
     if checkpoint and Path(checkpoint).exists():
-        history = load_checkpoint(checkpoint, model, optimizer, average, config)
+        history = load_checkpoint(checkpoint, model, optimizer, ema, config)
     run = DistributedDataParallel(model) if world > 1 else model
     run = torch.compile(run) if config.compile else run
     images = len(train) * config.epochs
@@ -271,8 +282,8 @@ def fit(
     ) as bar:
         for epoch in range(len(history), config.epochs):
             start = time.perf_counter()
-            train_loss, train_accuracy = train_epoch(run, optimizer, train, epoch, config, average, bar)
-            with average.weights() if average else nullcontext():
+            train_loss, train_accuracy = train_epoch(run, optimizer, train, epoch, config, ema, bar)
+            with ema.weights() if ema else nullcontext():
                 scores = evaluate(model, val, config)
             history.append(
                 {
@@ -285,13 +296,13 @@ def fit(
                 }
             )
             bar.set_postfix_str(
-                f"pass {epoch + 1}/{config.epochs}: loss {train_loss:.3f}, accuracy {train_accuracy:.2%}, "
+                f"epoch {epoch + 1}/{config.epochs}: loss {train_loss:.3f}, accuracy {train_accuracy:.2%}, "
                 f"validation {scores['accuracy']:.2%}"
             )
             if checkpoint and rank == 0:
-                save_checkpoint(checkpoint, model, optimizer, average, config, history)
-    if average:
-        model.load_state_dict(average.state)
+                save_checkpoint(checkpoint, model, optimizer, ema, config, history)
+    if ema:
+        model.load_state_dict(ema.state)
     return history
 
 
@@ -312,7 +323,7 @@ def predict(model: nn.Module, dataset: Dataset | ImageFiles, config: TrainConfig
     """Logits for every image, in order, in evaluation mode and full precision.
 
     Args:
-        model: it computes on the device it lies on.
+        model: it computes on its own device.
         dataset: n images.
         config: its ``mean``, ``std`` and ``batch_size`` are used.
 
@@ -335,7 +346,7 @@ def evaluate(model: nn.Module, dataset: Dataset | ImageFiles, config: TrainConfi
         for each true class, in it a count for each predicted one.
 
     Raises:
-        ValueError: when the model is for another number of classes.
+        ValueError: if the model is for another number of classes.
     """
     logits = predict(model, dataset, config)
     labels = dataset.labels.to(logits.device)
@@ -352,7 +363,7 @@ def evaluate(model: nn.Module, dataset: Dataset | ImageFiles, config: TrainConfi
 
 
 def stop_unless_finite(losses: Float[Tensor, " steps"], epoch: int, config: TrainConfig) -> None:
-    """Raise a FloatingPointError that names the first step of the pass whose loss is not finite."""
+    """Raise a FloatingPointError that names the first step of the epoch whose loss is not finite."""
     bad = (~losses.isfinite()).nonzero()
     if len(bad):
         step, total_steps = epoch * len(losses) + int(bad[0]), len(losses) * config.epochs

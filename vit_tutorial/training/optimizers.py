@@ -1,4 +1,4 @@
-"""The optimizers of the recipes: Adam and AdamW as they are, and Muon for the matrices inside the blocks."""
+"""The optimizers of the recipes: PyTorch's Adam and AdamW, and Muon for the matrices inside the blocks."""
 
 import math
 from typing import Any
@@ -18,23 +18,23 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
 
 
 class Muon(torch.optim.Optimizer):
-    """An optimizer for weight matrices that takes each as a whole, where Adam scales every number by itself.
+    """An optimizer for weight matrices that treats each as a whole, while Adam scales every number by itself.
 
     It replaces the averaged gradient by a matrix near it whose singular values are all about 1, so that no direction is
-    learned much faster than another. Its steps are scaled to about the size of AdamW's, so a rate found for AdamW is a
-    place to start from.
+    learned much faster than another. Its steps are scaled to about the size of AdamW's, so a learning rate found for
+    AdamW is a place to start from.
 
     PyTorch's own ``torch.optim.Muon`` takes the same steps, but computes them in bf16 on every device; many CPUs have
-    no units for that and take several times as long over it. This one does so only inside ``torch.autocast``.
+    no bf16 units and are several times slower at it. This one does so only inside ``torch.autocast``.
 
     Args:
         matrices: the parameters, each with two dimensions.
         lr: learning rate, as AdamW's.
         weight_decay: of all of them, decoupled from the gradient.
-        momentum: share of the averaged gradient that a step keeps.
+        momentum: fraction of the averaged gradient that a step keeps.
 
     Raises:
-        ValueError: when a parameter is no matrix.
+        ValueError: if a parameter is not a matrix.
 
     Source: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/; for the scaling Liu et al. 2025,
     arXiv:2502.16982.
@@ -48,7 +48,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self) -> None:
-        """Move each matrix that has a gradient; those of one shape together, which spares a GPU many small products."""
+        """Move each matrix that has a gradient; those of one shape together, which saves a GPU many small products."""
         for group in self.param_groups:
             by_shape = {}
             for matrix in group["params"]:
@@ -63,7 +63,7 @@ class Muon(torch.optim.Optimizer):
                 torch._foreach_lerp_(averages, gradients, 1 - group["momentum"])
                 ahead = torch._foreach_lerp(gradients, averages, group["momentum"])  # Nesterov
                 torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
-                # Singular values of 1 make the numbers of a step about 1 / √(the longer side); AdamW's are about 0.2.
+                # Singular values of 1 make the entries of a step about 1 / √(the longer side); AdamW's are about 0.2.
                 scale = 0.2 * math.sqrt(max(shape)) * group["lr"]
                 torch._foreach_add_(matrices, orthogonalize(torch.stack(ahead)).unbind(), alpha=-scale)
 
@@ -72,10 +72,10 @@ def orthogonalize(matrices: Float[Tensor, "*n rows cols"], steps: int = 5) -> Fl
     """Bring all singular values of each matrix near 1 without computing them.
 
     ``(a + b XXᵀ + c (XXᵀ)²) X`` has X's singular vectors and, for each singular value s, ``a s + b s³ + c s⁵``. With
-    these three numbers, repeated steps carry any s in 0..1 that is not tiny to about 0.7 to 1.2: near enough, and fast.
+    these three coefficients, repeated steps carry any s in 0..1 that is not tiny to 0.7..1.2: near enough, and fast.
 
     Args:
-        matrices: zeros stay zeros; otherwise a matrix's scale does not count, unless its norm is below 1e-7.
+        matrices: zeros stay zeros; otherwise a matrix's scale does not matter, unless its norm is below 1e-7.
         steps: of the iteration.
     """
     if matrices.shape[-2] > matrices.shape[-1]:
@@ -99,7 +99,7 @@ class MuonWithAdamW:
         betas: of AdamW.
 
     Raises:
-        ValueError: when the model has no matrices in ``blocks``.
+        ValueError: if the model has no matrices in ``blocks``.
     """
 
     def __init__(self, model: nn.Module, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float]):

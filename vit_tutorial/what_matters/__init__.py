@@ -2,10 +2,10 @@
 
 from vit_tutorial.archs.baselines import PostNormBlock, ResidualBlock, ResNet, Shuffled, post_norm, resnet_like
 from vit_tutorial.what_matters.sweeps import effect_interval, load_sweep, read_rows, run_sweep
-from vit_tutorial.what_matters.variants import SHARES, SWEEPS, Sweep
+from vit_tutorial.what_matters.variants import FRACTIONS, SWEEPS, Sweep
 
 __all__ = [
-    "SHARES",
+    "FRACTIONS",
     "SWEEPS",
     "PostNormBlock",
     "ResNet",

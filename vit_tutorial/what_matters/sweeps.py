@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import shutil
+import warnings
 from collections.abc import Collection
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 from tqdm import tqdm
 
-from vit_tutorial.recipes import Recipe, make_model
+from vit_tutorial.recipes import Recipe
 from vit_tutorial.runs import FOLDER, OWN_RUNS, provenance, recipe_from_dict, run_recipe
 from vit_tutorial.validate import check_int, check_option
 from vit_tutorial.what_matters.variants import SWEEPS, Sweep
@@ -32,10 +33,8 @@ def run_sweep(
 
     What was recorded with the package is there already; for runs of your own beside it, ask for other seeds.
 
-    An interrupted sweep goes on where it stopped, within a run too. Several processes may share the work when each
-    has seeds or recipes of its own. A row whose recipe is no longer the sweep's does not count, nor does a last row
-    that was not written to its end: that run is made anew. A run that breaks, since its loss is not finite, is a result
-    too: its row says so.
+    An interrupted sweep goes on where it stopped, within a run too. Several processes may share the work if each has
+    seeds or recipes of its own. Stale and truncated rows are rerun; a diverged run is recorded as ``broke``.
 
     Args:
         only: which of the sweep's recipes; all when empty.
@@ -45,7 +44,8 @@ def run_sweep(
         all rows there are in ``folder`` then.
 
     Raises:
-        ValueError: when the sweep has no such recipe, or a seed is negative.
+        ValueError: if the sweep has no such recipe, a seed is negative, or a row that is there cannot be read; see
+            :func:`read_rows`.
     """
     for recipe in only:
         check_option(f"recipe of the sweep {name!r}", recipe, sweep.recipes)
@@ -64,8 +64,7 @@ def run_sweep(
             digest = hashlib.sha256(repr(recipe).encode()).hexdigest()[:8]
             at_work = folder / f".{name}-{variant}-{seed}-{digest}"
             at_work.mkdir(parents=True, exist_ok=True)
-            make = sweep.makers.get(variant, make_model)
-            options = {"make": make, "device": device, "keep_weights": False, "progress": False}
+            options = {"device": device, "keep_weights": False, "progress": False}
             try:
                 row = _row(variant, run_recipe(name, recipe, at_work, **options))
             except FloatingPointError as error:
@@ -106,26 +105,37 @@ def _broken_row(variant: str, recipe: Recipe, reason: str, where: dict) -> dict:
 
 
 def read_rows(path: Path, sweep: Sweep) -> list[dict]:
-    """The rows of a file whose recipe is still the sweep's, in the sweep's order."""
+    """The rows of a file whose recipe is still the sweep's, in the sweep's order.
+
+    A last line that was not written to its end, since the process was killed or the disk full, is skipped with a
+    warning.
+
+    Raises:
+        ValueError: if a row is not JSON or its recipe cannot be built; the message has the file and the line.
+    """
     if not path.exists():
         return []
-    rows = [json.loads(line) for line in _whole_lines(path.read_bytes()).splitlines()]
-    current = [row for row in rows if _is_current(row, sweep)]
+    content = path.read_bytes()
+    whole = _whole_lines(content)
+    lines = whole.splitlines()
+    if len(whole) < len(content):
+        warnings.warn(f"{path}, line {len(lines) + 1} was not written to its end: its run does not count", stacklevel=2)
+    current = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line)
+            variant, seed, recipe = row["variant"], row["seed"], recipe_from_dict(row["recipe"])
+        except (ValueError, KeyError, TypeError) as error:
+            what = f"{path}, line {number} is not a row of this version"
+            raise ValueError(f"{what}: {type(error).__name__}: {error}. Delete the line to run it again") from error
+        if variant in sweep.recipes and recipe == replace(sweep.recipes[variant], seed=seed):
+            current.append(row)
     order = list(sweep.recipes)
     return sorted(current, key=lambda row: (order.index(row["variant"]), row["seed"]))
 
 
-def _is_current(row: dict, sweep: Sweep) -> bool:
-    """Whether the row's recipe is still the sweep's."""
-    try:
-        recipe = recipe_from_dict(row["recipe"])
-    except ValueError:  # this version would not even take it
-        return False
-    return row["variant"] in sweep.recipes and recipe == replace(sweep.recipes[row["variant"]], seed=row["seed"])
-
-
 def _whole_lines(content: bytes) -> bytes:
-    """Without a last line that was not written to its end, since the process was killed or the disk full."""
+    """Without a last line that was not written to its end."""
     return content[: content.rfind(b"\n") + 1]
 
 
@@ -137,7 +147,8 @@ def effect_interval(base: Float[Tensor, " n"], changed: Float[Tensor, " m"]) -> 
         changed: those of the runs with one thing changed, at least two.
 
     Raises:
-        ValueError: when a side has fewer than two runs, or all runs of both sides are alike, so that nothing scatters.
+        ValueError: if a side has fewer than two runs or a result that is NaN or infinite, or all runs of both sides are
+            alike, so that nothing varies.
 
     Source: Welch 1947, "The generalization of 'Student's' problem when several different population variances are
     involved"; chapter 10.
@@ -146,6 +157,9 @@ def effect_interval(base: Float[Tensor, " n"], changed: Float[Tensor, " m"]) -> 
 
     if min(len(base), len(changed)) < 2:
         raise ValueError(f"each side needs at least 2 runs, got {len(base)} and {len(changed)}")
+    for name, results in (("base", base), ("changed", changed)):
+        if not results.isfinite().all():
+            raise ValueError(f"results must be finite; a run that broke has none. {name} has {results.tolist()}")
     difference = (changed.mean() - base.mean()).item()
     a, b = base.var().item() / len(base), changed.var().item() / len(changed)
     if a + b == 0:

@@ -1,18 +1,11 @@
 """Which recipes are compared: one change at a time, from one base for each data set (chapters 7, 10 and 11)."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
-import torch
-from torch import nn
-
-from vit_tutorial.archs.baselines import Shuffled, post_norm, resnet_like
-from vit_tutorial.archs.patients import PATIENTS, last_pass, make_patient
+from vit_tutorial.archs.patients import PATIENTS, last_pass
 from vit_tutorial.augment.policy import Augment
-from vit_tutorial.recipes import RECIPES, Recipe, make_model
-
-Maker = Callable[[Recipe], nn.Module]
+from vit_tutorial.recipes import RECIPES, Recipe
 
 
 @dataclass(frozen=True)
@@ -23,13 +16,21 @@ class Sweep:
         recipes: by what they change; the first is the base, unless that is another sweep's.
         seeds: random seeds that each runs with, from 0.
         base_seeds: those of the base, where it has more: every effect is a difference from it.
-        makers: how to make the model, for recipes whose model is not the recipe's own.
+
+    Raises:
+        ValueError: if two recipes are equal but for their seed, so that the same run would have two names.
     """
 
     recipes: dict[str, Recipe]
     seeds: int = 3
     base_seeds: int = 0
-    makers: dict[str, Maker] = field(default_factory=dict)
+
+    def __post_init__(self):
+        names = {}
+        for name, recipe in self.recipes.items():
+            other = names.setdefault(replace(recipe, seed=0), name)
+            if other != name:
+                raise ValueError(f"every recipe of a sweep must be another one; {other!r} and {name!r} are equal")
 
     def runs(self) -> list[tuple[str, int]]:
         """Recipe and seed of every run, all of a seed before the next."""
@@ -38,13 +39,11 @@ class Sweep:
         return [(name, seed) for seed in range(most) for name in (base, *(others if seed < self.seeds else ()))]
 
 
-SHARES = (30, 10, 3, 1)  # of the training images, per cent
+FRACTIONS = (30, 10, 3, 1)  # of the training images, per cent
 
 
 def one_change(base: Recipe, **sizes: dict) -> dict[str, Recipe]:
     """The base, and for each choice that a recipe makes another one in its place.
-
-    ``post-norm`` is the base's recipe; its model is another one, for which the sweep needs a maker.
 
     Args:
         sizes: fields of the model by the change's name, for what depends on the base's sizes.
@@ -59,9 +58,9 @@ def one_change(base: Recipe, **sizes: dict) -> dict[str, Recipe]:
         "positions-learned": replace(base, model=model(pos_embed="learned")),
         "mean-pool": replace(base, model=model(pool="mean")),
         "no-final-norm": replace(base, model=model(final_norm=False)),
-        "post-norm": base,
+        "post-norm": replace(base, arch="post-norm", model=model(final_norm=False)),
         "torch-init": replace(base, init="torch"),
-        "softmax-head": replace(base, softmax_head=True),
+        "softmax-head": replace(base, arch="softmax-head"),
         "raw-pixels": replace(base, mean=0.0, std=1.0),
         "adamw": replace(base, optimizer="adamw"),
         "adamw-quarter-lr": replace(base, optimizer="adamw", lr=base.lr / 4),  # it wants a lower one than Muon
@@ -77,74 +76,65 @@ def one_change(base: Recipe, **sizes: dict) -> dict[str, Recipe]:
         "rand-augment": replace(base, augment=augment(rand_magnitude=0.3)),
         "mixup": replace(base, augment=augment(mixup=0.2)),
         "cutmix": replace(base, augment=augment(cutmix=1.0)),
-        **{f"share-{percent}": replace(base, share=percent / 100) for percent in SHARES},
+        **{f"fraction-{percent}": replace(base, fraction=percent / 100) for percent in FRACTIONS},
     }
 
 
 def _resnet(base: Recipe) -> Recipe:
-    return replace(base, optimizer="adamw", lr=4e-3, ema=0.0)
+    return replace(base, arch="resnet", optimizer="adamw", lr=4e-3, ema=0.0)
 
 
 def with_resnet(base: Recipe, epochs: int) -> dict[str, Recipe]:
-    """A ResNet in the ViT's place, with its own optimizer and rate and without the average of the weights, on all
-    images and on shares of them: for as many passes as the base, and for as long.
+    """A ResNet in the ViT's place, with its own optimizer and rate and without an EMA of the weights, on all images and
+    on fractions of them: for as many epochs as the base, and for as long.
 
     Args:
-        epochs: passes of a ResNet that is to train for as long as the base does.
+        epochs: epochs of a ResNet that is to train for as long as the base does.
     """
     resnet = _resnet(base)
     return {
-        name + suffix: replace(recipe, share=share)
+        name + suffix: replace(recipe, fraction=fraction)
         for name, recipe in (("resnet", resnet), ("resnet-equal-time", replace(resnet, epochs=epochs)))
-        for suffix, share in {"": 1.0, **{f"-share-{percent}": percent / 100 for percent in SHARES}}.items()
+        for suffix, fraction in {"": 1.0, **{f"-fraction-{percent}": percent / 100 for percent in FRACTIONS}}.items()
     }
 
 
-def shuffled(base: Recipe) -> tuple[dict[str, Recipe], dict[str, Maker]]:
+def shuffled(base: Recipe) -> dict[str, Recipe]:
     """Both models on images whose patches or pixels stand in another order, without augmentation."""
-    recipes, makers = {}, {}
-    for prefix, recipe, make in (("", base, make_model), ("resnet-", _resnet(base), resnet_like)):
-        recipe = replace(recipe, augment=Augment())
-        if prefix:
-            recipes["resnet-no-augment"], makers["resnet-no-augment"] = recipe, make
-        for name, patch_size in (("patches", base.model.patch_size), ("pixels", (1, 1))):
-            recipes[f"{prefix}shuffled-{name}"] = recipe
-            makers[f"{prefix}shuffled-{name}"] = partial(_make_shuffled, make, patch_size)
-    return recipes, makers
-
-
-def _make_shuffled(make: Maker, patch_size: tuple[int, int], recipe: Recipe) -> nn.Module:
-    return Shuffled(make(recipe), recipe.model.img_size, patch_size)
+    vit, resnet = (replace(recipe, augment=Augment()) for recipe in (base, _resnet(base)))
+    return {
+        "shuffled-patches": replace(vit, arch="shuffled-patches"),
+        "shuffled-pixels": replace(vit, arch="shuffled-pixels"),
+        "resnet-no-augment": resnet,
+        "resnet-shuffled-patches": replace(resnet, arch="resnet-shuffled-patches"),
+        "resnet-shuffled-pixels": replace(resnet, arch="resnet-shuffled-pixels"),
+    }
 
 
 def _sweep(base: Recipe, resnet_epochs: int, **sizes: dict) -> Sweep:
-    resnets = with_resnet(base, resnet_epochs)
-    shuffles, shuffle_makers = shuffled(base)
-    makers: dict[str, Maker] = {"post-norm": post_norm} | dict.fromkeys(resnets, resnet_like) | shuffle_makers
-    recipes = one_change(base, **sizes) | resnets | shuffles
+    recipes = one_change(base, **sizes) | with_resnet(base, resnet_epochs) | shuffled(base)
     # What the base does already is no change.
-    kept = {name: recipe for name, recipe in recipes.items() if name == "base" or name in makers or recipe != base}
-    return Sweep(kept, base_seeds=6, makers=makers)
+    kept = {name: recipe for name, recipe in recipes.items() if name == "base" or recipe != base}
+    return Sweep(kept, base_seeds=6)
 
 
 def _clinic(base: Recipe) -> Sweep:
     """The healthy model and every patient whose model is sick; one of them with mean pooling as well, and one at a
     rate at which it survives."""
     sick = [name for name, patient in PATIENTS.items() if patient.select is last_pass]
-    recipes, makers = {}, {}
+    recipes = {}
     for variant, recipe, patients in (
         ("", base, sick),
         (", mean pool", replace(base, model=replace(base.model, pool="mean")), ["attention across the batch"]),
         (", low rate", replace(base, lr=base.lr / 4), ["dead residual norm"]),
     ):
-        for name in ("healthy", *patients):
-            recipes[name + variant], makers[name + variant] = recipe, partial(_make_patient, name)
-    return Sweep(recipes, base_seeds=6, makers=makers)
+        recipes["healthy" + variant] = recipe
+        recipes |= {name + variant: _as_patient(name, recipe) for name in patients}
+    return Sweep(recipes, base_seeds=6)
 
 
-def _make_patient(name: str, recipe: Recipe) -> nn.Module:
-    torch.manual_seed(recipe.seed)
-    return make_patient(name, recipe.model)
+def _as_patient(name: str, recipe: Recipe) -> Recipe:
+    return replace(recipe, arch=f"patient:{name}", model=replace(recipe.model, **PATIENTS[name].changes))
 
 
 # What makes the images harder only pays in longer runs.

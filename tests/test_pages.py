@@ -1,0 +1,151 @@
+"""What the README, the introduction, the API page and the teachers' page say is so."""
+
+import re
+import shutil
+import textwrap
+
+import nbformat
+import pytest
+from notebook_rules import NOTEBOOKS, ROOT, cells, code_of, exercise_calls, page, read
+
+from vit_tutorial import PRESETS, patchify
+from vit_tutorial.clinic import PATIENTS
+from vit_tutorial.recipes import RECIPES
+from vit_tutorial.runs import load_metrics, recorded_runs
+from vit_tutorial.what_matters import SWEEPS
+
+CHAPTERS = [path.stem for path in NOTEBOOKS]
+
+
+def python_blocks(name: str) -> list[str]:
+    """The Python on a page. Blocks in a list are indented."""
+    return [
+        textwrap.dedent(code) for code in re.findall(r"^ *```python\n(.*?)```", page(name), re.DOTALL | re.MULTILINE)
+    ]
+
+
+def test_the_readme_s_code_runs_and_prints_what_it_says(capsys):
+    (code,) = python_blocks("README.md")
+    exec(code, {})
+    assert capsys.readouterr().out.strip() == re.search(r"# (.*)", code)[1]
+
+
+def test_the_intro_s_code_runs():
+    load_timm, mark_all = python_blocks("book/intro.md")
+    exec(load_timm, {})
+
+    def empty(images, patch_size):
+        raise NotImplementedError
+
+    def bare_reshape(images, patch_size):
+        return images.reshape(patchify(images, patch_size).shape)
+
+    def marks(hers, his):
+        exec(mark_all, scope := {"her_patchify": hers, "his_patchify": his})
+        return scope["marks"]
+
+    assert marks(patchify, empty) == {"Ada": "right", "Max": "not attempted"}
+    assert "scrambled" in marks(bare_reshape, empty)["Ada"]
+
+
+def test_the_intro_says_how_long_a_chapter_takes():
+    minutes = [int(re.search(r"about (\d+) minutes", read(path).cells[0].source)[1]) for path in NOTEBOOKS]
+    assert f"A chapter takes {min(minutes)} to {max(minutes)} minutes" in page("book/intro.md")
+
+
+def test_the_environment_variables_of_the_intro_are_read():
+    quick = {stem for stem in CHAPTERS if 'os.environ.get("VIT_TUTORIAL_BUDGET", "full" if device' in code_of(stem)}
+    assert quick == {"06_training", "07_recipes", "09_pretrained", "10_what_matters", "11_speed"}
+    assert "6 and 7 then train to the end, 9 and 10 longer, and 11 measures the larger model" in page("book/intro.md")
+    named = set(re.findall(r"VIT_TUTORIAL_\w+", page("book/intro.md")))
+    assert named == {"VIT_TUTORIAL_BUDGET", "VIT_TUTORIAL_DATA"}
+    assert "VIT_TUTORIAL_DATA" in page("vit_tutorial/data/load.py")
+
+
+@pytest.mark.parametrize("names", [PRESETS, SWEEPS, PATIENTS], ids=["PRESETS", "SWEEPS", "PATIENTS"])
+def test_the_api_page_lists_the_names(names):
+    assert f"Names: {', '.join(f'`{name}`' for name in names)}.\n" in page("book/api.md")
+
+
+def test_modules_in_the_api_page_s_table_are_documented_on_it():
+    rows = re.findall(r"^\| \[`(\w+)`\]\(api-\w+\) \|(.*)\|$", page("book/api.md"), re.MULTILINE)
+    documented = set(re.findall(r"automodule:: vit_tutorial\.(\S+)", page("book/api.md")))
+    assert len(rows) >= 20
+    for module, words in rows:
+        for name in re.findall(r"`(\w+)`", words):
+            assert {f"{module}.{name}", name} & documented, name
+        assert module in documented
+
+
+def table(first_heading: str, name: str = "book/api.md") -> list[str]:
+    """The rows of the page's table whose first column has this heading."""
+    lines = page(name).split(f"| {first_heading} |")[1].splitlines()
+    return lines[2 : lines.index("")]
+
+
+def test_exercises_on_the_api_page_are_those_of_the_chapters():
+    rows = []
+    for number, stem in enumerate(CHAPTERS, 1):
+        headings = [
+            cell for cell in cells(read(ROOT / f"notebooks/{stem}.ipynb"), "markdown") if "### Exercise " in cell.source
+        ]
+        names = re.findall(r'= exercise\(\s*"(\w+)"', code_of(stem))
+        assert len(names) == len(headings)
+        rows.append(f"| [{number}](../notebooks/{stem}.ipynb) | {', '.join(f'`{name}`' for name in names)} |")
+    assert table("chapter") == rows
+
+
+def test_the_teachers_page_has_all_exercises_and_only_sections_that_there_are():
+    about = [line.strip("|").split("|") for line in table("chapter | afterwards, students can", "book/teaching.md")]
+    given = [line.strip("|").split("|") for line in table("chapter | exercises in class", "book/teaching.md")]
+    for number, (path, cells_, exercises) in enumerate(zip(NOTEBOOKS, about, given, strict=True), 1):
+        *_, minutes, skipped = (cell.strip() for cell in cells_)
+        notebook = read(path)
+        assert minutes == re.search(r"about (\d+) minutes", notebook.cells[0].source)[1]
+        prose = "\n".join(cell.source for cell in cells(notebook, "markdown"))
+        headings = {heading.replace("`", "") for heading in re.findall(r"^##+ (.*)", prose, re.MULTILINE)}
+        named = re.sub(r", but for one choice|; patients 10 and 11.*", "", skipped).replace("`", "").split("; ")
+        assert set(named) <= headings, path.stem
+        assert int(exercises[0]) == number
+        names = re.findall(r"`(\w+)`", "".join(exercises[1:]))
+        assert sorted(names) == sorted(name for _, name, _ in exercise_calls(notebook)), path.stem
+
+
+def test_hand_outs_have_no_solutions_and_all_exercises(tmp_path, monkeypatch):
+    (script,) = python_blocks("book/teaching.md")
+    (tmp_path / "here").mkdir()
+    shutil.copytree(ROOT / "notebooks", tmp_path / "here" / "notebooks")
+    monkeypatch.chdir(tmp_path / "here")
+    exec(script, {})
+    for path in NOTEBOOKS:
+        copy = read(tmp_path / "hand-outs" / path.name)
+        text = "\n".join(cell.source for cell in copy.cells)
+        assert exercise_calls(copy) == exercise_calls(read(path))
+        assert (
+            text.count("<summary>Hint</summary>")
+            == path.read_text(encoding="utf-8").count("<summary>Hint</summary>")
+            > 0
+        )
+        assert "<summary>Solution" not in text and "<summary>Answers" not in text
+        nbformat.validate(copy)
+
+
+def duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def test_recipes_on_the_api_page_are_those_recorded():
+    """Time is that of the fastest pass times the passes, for the machine may have had other work too."""
+    rows = []
+    for name, recipe in RECIPES.items():
+        runs = [load_metrics(run) for run in recorded_runs() if re.fullmatch(rf"{name}(-\d)?", run)]
+        data, cost, accuracy = recipe.dataset, "–", "–"
+        if runs:
+            passes = [(entry["seconds"], run["device"]) for run in runs for entry in run["history"]]
+            seconds, device = min(passes)
+            data, cost = runs[0]["data"], f"{duration(seconds * recipe.epochs)}, {device}"
+            accuracy = " · ".join(f"{run['test']['accuracy']:.2%}".replace("%", " %") for run in runs)
+        rows.append(f"| `{name}` | {data} | {recipe.epochs} | {cost} | {accuracy} |")
+    assert table("recipe") == rows

@@ -1,0 +1,54 @@
+"""Every architecture that a recipe can name; each is built from a config alone."""
+
+from collections.abc import Callable
+
+from torch import nn
+
+from vit_tutorial.archs.baselines import Shuffled, post_norm, resnet_like
+from vit_tutorial.archs.patients import PATIENTS, SoftmaxHead, last_pass
+from vit_tutorial.config import ViTConfig
+from vit_tutorial.model import ViT
+from vit_tutorial.validate import check_option
+
+Builder = Callable[[ViTConfig], nn.Module]
+
+
+def _shuffled(build: Builder, *, pixels: bool) -> Builder:
+    """A builder whose model gets every image with its patches, or its single pixels, in another order."""
+
+    def shuffled(config: ViTConfig) -> Shuffled:
+        return Shuffled(build(config), config.img_size, (1, 1) if pixels else config.patch_size)
+
+    return shuffled
+
+
+ARCHS: dict[str, Builder] = {
+    "vit": ViT,
+    "post-norm": post_norm,
+    "softmax-head": SoftmaxHead,
+    "resnet": resnet_like,
+    "shuffled-patches": _shuffled(ViT, pixels=False),
+    "shuffled-pixels": _shuffled(ViT, pixels=True),
+    "resnet-shuffled-patches": _shuffled(resnet_like, pixels=False),
+    "resnet-shuffled-pixels": _shuffled(resnet_like, pixels=True),
+    # A bug that is in the choice of a pass leaves the model healthy.
+    **{f"patient:{name}": patient.make for name, patient in PATIENTS.items() if patient.select is last_pass},
+}
+
+# They keep the weights they are built with, for they lack layers that another initialization would set.
+OWN_WEIGHTS = {name for name in ARCHS if "resnet" in name or "shuffled" in name} | {"patient:per-head slices"}
+
+
+def check_arch(arch: str, config: ViTConfig) -> None:
+    """Check that an architecture can be built from a config, and that the config tells the truth about it.
+
+    Raises:
+        ValueError: if there is no such architecture; if a patient's bug would change nothing in a model of these
+            sizes; if the config has the field that is the bug, and it says otherwise.
+    """
+    check_option("arch", arch, ARCHS)
+    if patient := PATIENTS.get(arch.removeprefix("patient:")):
+        patient.check(config)
+        for name, value in patient.changes.items():
+            if getattr(config, name) != value:
+                raise ValueError(f"arch {arch!r} needs model.{name} {value}, got {getattr(config, name)}")
