@@ -1,86 +1,122 @@
-"""Checks of chapter 11, what it costs."""
+"""Exercises of chapter 11: what it costs."""
 
 import math
 
 import torch
 from jaxtyping import Bool, Float, Real
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
+from vit_tutorial.attention import plain_attention
 from vit_tutorial.config import ViTConfig
-from vit_tutorial.exercises.engine import call, checks, compare, expect, expect_shape, rule_out
-from vit_tutorial.exercises.what_matters import _numbers
+from vit_tutorial.exercises.engine import Case, Exercise
+from vit_tutorial.model import ViT
 from vit_tutorial.speed import training_flops
 
+EXERCISES: dict[str, Exercise] = {}
 
-@checks(training_flops)
-def check_training_flops(fn):
-    config = ViTConfig(
-        img_size=(8, 12), patch_size=(4, 2), in_chans=2, num_classes=7, embed_dim=8, depth=3, num_heads=4, mlp_ratio=2.5
-    )
-    # Every matrix product as rows × inner × columns: 12 patches of 16 numbers, 13 tokens of 8, four heads of 2.
-    products = {
-        "patches": [(12, 16, 8)],
-        "qkv": 3 * [(13, 8, 24)],
-        "scores": 3 * 4 * [(13, 2, 13)],
-        "values": 3 * 4 * [(13, 13, 2)],
-        "projection": 3 * [(13, 8, 8)],
-        "fc1": 3 * [(13, 8, 20)],
-        "fc2": 3 * [(13, 20, 8)],
-        "head": [(1, 8, 7)],
-    }
-    parts = {name: sum(math.prod(size) for size in sizes) for name, sizes in products.items()}
-    forward, blocks = sum(parts.values()), sum(parts.values()) - parts["patches"] - parts["head"]
-    result = call(fn, config)
-    expect(
-        isinstance(result, int | float | Tensor) and not isinstance(result, bool),
-        f"expected a number, got {type(result).__name__}",
-    )
 
-    def less(*names: str) -> float:
-        return 6 * (forward - sum(parts[name] for name in names))
+def _counted(config: ViTConfig) -> int:
+    """Three times PyTorch's own count of the forward pass for one image; it sees plain products everywhere."""
+    model = ViT(config, attend=plain_attention)
+    with FlopCounterMode(display=False) as counter:
+        model(torch.rand(1, config.in_chans, *config.img_size))
+    return 3 * counter.get_total_flops()
 
-    wide = parts["scores"] + parts["values"]
-    mistakes = {
-        "those are the multiply-adds of the forward pass. Each is two operations, and backward is missing": forward,
-        "that is the forward pass alone. Backward costs twice as much: times 3 in all": 2 * forward,
-        "a multiply-add is two operations: a product and a sum": 3 * forward,
-        "true, nobody needs the gradient of the images; but here the first product counts three times too": (
-            6 * forward - 2 * parts["patches"]
+
+def _flops(
+    factor=6, blocks=None, attend=2, qkv=3, project=1, mlp=2, patches="num_patches", pixels=None, heads=1,
+    compared="num_tokens", ratio=None, widths=lambda config: 1, rows=lambda config: 1,
+    less=lambda config, n, d, pixels: 0,
+):  # fmt: skip
+    """training_flops with one part of it replaced by another."""
+
+    def fn(config):
+        n, d = config.num_tokens, config.embed_dim
+        depth = config.depth if blocks is None else blocks
+        of_a_patch = (pixels or (lambda c: c.in_chans * c.patch_size[0] * c.patch_size[1]))(config)
+        hidden = int(d * (ratio or config.mlp_ratio))
+        m = getattr(config, compared)
+        block = qkv * n * d * d + attend * m * m * d * widths(config) + project * n * d * d + mlp * n * d * hidden
+        cut = getattr(config, patches) if patches else 0
+        head = heads * rows(config) * d * config.num_classes
+        return factor * (cut * of_a_patch * d + depth * block + head) - less(config, n, d, of_a_patch)
+
+    return fn
+
+
+def _config(**changes):
+    sizes = {"img_size": (8, 12), "patch_size": (4, 2), "in_chans": 2, "num_classes": 7, "embed_dim": 8, "depth": 3}
+    return ViTConfig(**sizes | {"num_heads": 4, "mlp_ratio": 2.5} | changes)
+
+
+EXERCISES["training_flops"] = Exercise(
+    reference=training_flops,
+    truth=_counted,
+    cases=[
+        Case(given=lambda: (_config(),), hint="the count differs from PyTorch's own for 3 blocks of width 8"),
+        Case(
+            given=lambda: (_config(mlp_ratio=2.3),),
+            hint="wrong where embed_dim · mlp_ratio is not whole: the hidden width is int(embed_dim * mlp_ratio)",
+            caught=lambda config: (
+                training_flops(config)
+                + 12
+                * config.depth
+                * config.num_tokens
+                * config.embed_dim
+                * (config.embed_dim * config.mlp_ratio - int(config.embed_dim * config.mlp_ratio))
+            ),
         ),
+        Case(
+            given=lambda: (_config(pool="mean"),),
+            hint="wrong for a model without a class token: n is num_tokens, num_patches + 1 only where there is one",
+            caught=lambda config: training_flops(_config(mlp_ratio=config.mlp_ratio)),
+        ),
+        Case(
+            given=lambda: (_config(num_heads=2, depth=2, embed_dim=12),), hint="right for width 8, wrong for width 12"
+        ),
+    ],
+    mistakes={
+        "those are the multiply-adds of the forward pass. Each is two operations, and backward is missing": _flops(1),
+        "that is the forward pass alone. Backward costs twice as much: times 3 in all": _flops(2),
+        "a multiply-add is two operations: a product and a sum": _flops(3),
         "that is twice the forward pass. Forward costs one part, and backward two: a product for the input's gradient "
-        "and one for the weight's": 4 * forward,
-        "the products of attention are missing, queries by keys and weights by values": less("scores", "values"),
-        "one of attention's two products is missing: queries by keys, and weights by values": less("values"),
-        "attention was counted for each head at full width. The heads share it: head_dim is embed_dim / num_heads": (
-            6 * (forward + 3 * wide)
+        "and one for the weight's": _flops(4),
+        "true, nobody needs the gradient of the images; but here the first product counts three times too": _flops(
+            less=lambda config, n, d, pixels: 2 * config.num_patches * pixels * d
         ),
-        "attention's products were counted at the width of one head only; there are num_heads of them": 6
-        * (forward - wide * 3 // 4),
-        "attention compares patches *and* class token: n is num_tokens": 6 * (forward - wide + 3 * 2 * 12 * 12 * 8),
-        "qkv was counted as one square matrix; it makes three vectors from each token": 6
-        * (forward - parts["qkv"] * 2 // 3),
-        "the projection after attention is missing": less("projection"),
-        "the MLP has two matrices": less("fc2"),
-        "the MLP's hidden width is embed_dim · mlp_ratio, which is not always 4": 6
-        * (forward - parts["fc1"] - parts["fc2"] + 2 * 3 * 13 * 8 * 32),
-        "the MLP is missing": less("fc1", "fc2"),
-        "the projection of the patches is missing": less("patches"),
-        "the class token is no patch, so the projection runs over num_patches": 6 * (forward + parts["patches"] // 12),
-        "the image's channels are missing: a patch has in_chans · height · width numbers": 6
-        * (forward - parts["patches"] // 2),
-        "the head is missing": less("head"),
-        "the head reads one token only, not all of them": 6 * (forward + 12 * parts["head"]),
-        "there are `depth` blocks, not one": 6 * (forward - blocks + blocks // 3),
-        "patch_size is (height, width): here 4 by 2, not 4 by 4": 6 * (forward + parts["patches"]),
-    }
-    tensors = {hint: torch.tensor(float(value)) for hint, value in mistakes.items()}
-    compare(
-        torch.tensor(float(result)),
-        torch.tensor(6.0 * forward),
-        tensors,
-        f"for {config} wanted {6 * forward}, got {float(result):g}",
-        tolerance=1e-6,
-    )
+        "the products of attention are missing, queries by keys and weights by values": _flops(attend=0),
+        "one of attention's two products is missing: queries by keys, and weights by values": _flops(attend=1),
+        "attention was counted for each head at full width. The heads share it: head_dim is embed_dim / num_heads": (
+            _flops(widths=lambda config: config.num_heads)
+        ),
+        "attention's products were counted at the width of one head only; there are num_heads of them": _flops(
+            widths=lambda config: 1 / config.num_heads
+        ),
+        "attention compares patches *and* class token: n is num_tokens": _flops(compared="num_patches"),
+        "qkv was counted as one square matrix; it makes three vectors from each token": _flops(qkv=1),
+        "the projection after attention is missing": _flops(project=0),
+        "the MLP has two matrices": _flops(mlp=1),
+        "the MLP's hidden width is embed_dim · mlp_ratio, which is not always 4": _flops(ratio=4),
+        "the MLP is missing": _flops(mlp=0),
+        "the projection of the patches is missing": _flops(patches=None),
+        "the class token is not a patch, so the projection runs over num_patches": _flops(patches="num_tokens"),
+        "the image's channels are missing: a patch has in_chans · height · width numbers": _flops(
+            pixels=lambda config: config.patch_size[0] * config.patch_size[1]
+        ),
+        "three channels are written in by hand; the config has in_chans": _flops(
+            pixels=lambda config: 3 * config.patch_size[0] * config.patch_size[1]
+        ),
+        "the head is missing": _flops(heads=0),
+        "the head reads one token only, not all of them": _flops(rows=lambda config: config.num_tokens),
+        "there are `depth` blocks, not one": _flops(blocks=1),
+        "patch_size is (height, width): here 4 by 2, not 4 by 4": _flops(
+            pixels=lambda config: config.in_chans * config.patch_size[0] ** 2
+        ),
+    },
+    right=[_flops()],
+    tolerance=1e-9,
+)
 
 
 def fit_cost(tokens: Real[Tensor, " k"], seconds: Float[Tensor, " k"]) -> tuple[float, float]:
@@ -95,113 +131,185 @@ def fit_cost(tokens: Real[Tensor, " k"], seconds: Float[Tensor, " k"]) -> tuple[
     return a, b
 
 
-@checks(fit_cost)
-def check_fit_cost(fn):
+def _scipy_fit(tokens, seconds):
     from scipy import optimize
 
-    def ask(tokens: Tensor, seconds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The answer for whole tokens, the truth, and what plain least squares gives."""
-        result = _numbers(call(fn, tokens.long(), seconds), 2, "a and b")
-        columns = torch.stack([tokens, tokens**2], dim=1)
-        truth = torch.from_numpy(optimize.nnls(columns.numpy(), seconds.numpy())[0])
-        return result, truth, torch.linalg.lstsq(columns, seconds[:, None]).solution[:, 0]
-
-    n = torch.tensor([10.0, 20, 40, 70]).double()
-    t = torch.tensor([5.5, 13.0, 45.0, 118.0]).double()  # about 0.3 n + 0.02 n²
-    result, truth, _ = ask(n, t)
-    with_constant = torch.linalg.lstsq(torch.stack([n, n**2, n**0], dim=1), t[:, None]).solution[:, 0]
-    relative = torch.linalg.lstsq(torch.stack([n / t, n**2 / t], dim=1), torch.ones_like(n)[:, None]).solution[:, 0]
-    slope = ((n.log() - n.log().mean()) @ (t.log() - t.log().mean())) / (n.log() - n.log().mean()).square().sum()
-    power = torch.stack([(t.log().mean() - slope * n.log().mean()).exp(), slope])
-    two = torch.linalg.solve(torch.stack([n, n**2], dim=1)[[0, -1]], t[[0, -1]])
-    alone = torch.stack([(n @ t) / n.square().sum(), (n**2 @ t) / (n**4).sum()])
-    compare(
-        result,
-        truth,
-        {
-            "a and b are swapped: first what goes with n, then what goes with n²": truth.flip(0),
-            "a constant was fitted too. There is none here: no tokens, no time": with_constant[:2],
-            "those are a constant and a factor of n; wanted are the factors of n and n²": (
-                torch.linalg.lstsq(torch.stack([n**0, n], dim=1), t[:, None]).solution[:, 0]
-            ),
-            "relative errors were made small, so the short times count as much as the long. Wanted: Σ (a n + b n² − "
-            "t)²": relative,
-            "that is a power law, factor and exponent; wanted are the factors of n and n²": power,
-            "that is a power law, exponent and factor; wanted are the factors of n and n²": power.flip(0),
-            "two of the points decide in yours; all of them count": two,
-            "each was fitted without the other; both together have to make up the seconds": alone,
-        },
-        f"wanted {truth.tolist()}, got {result.tolist()}",
-        tolerance=1e-4,
-    )
-    cases = {
-        "b": (torch.tensor([10.0, 20, 40]).double(), torch.tensor([20.0, 30, 35]).double()),
-        "a": (torch.tensor([10.0, 20, 40]).double(), torch.tensor([1.0, 8, 60]).double()),
-    }
-    for name, (n, t) in cases.items():
-        result, truth, plain = ask(n, t)
-        rule_out(
-            result,
-            {
-                f"{name} is negative. An operation cannot take less than no time: leave {name} out then": plain,
-                f"{name} was set to 0, and the other kept as it was. Without {name} the other fits differently: fit it "
-                "again": plain.clamp(min=0),
-                f"{name} was made positive by dropping its sign. It belongs to 0": plain.abs(),
-            },
-            tolerance=1e-4,
-        )
-        compare(
-            result,
-            truth,
-            {},
-            f"for tokens {n.tolist()} and seconds {t.tolist()} wanted {truth.tolist()}, got {result.tolist()}",
-            tolerance=1e-4,
-        )
+    n = tokens.double().numpy()
+    return tuple(optimize.nnls(torch.tensor([n, n**2]).T.numpy(), seconds.double().numpy())[0].tolist())
 
 
-def pareto_front(cost: Float[Tensor, " k"], accuracy: Float[Tensor, " k"]) -> Bool[Tensor, " k"]:
+def _lstsq(columns, t):
+    return torch.linalg.lstsq(torch.stack(columns, dim=1).double(), t.double()[:, None]).solution[:, 0].tolist()
+
+
+def _where_negative(then):
+    """Plain least squares, with something else done where a factor is negative: ``then(factors)``."""
+
+    def fn(n, t):
+        found = _lstsq([n, n**2], t)
+        return tuple(found) if min(found) >= 0 else then(n, t, found)
+
+    return fn
+
+
+def _power(n, t):
+    slope, height = _lstsq([n.log(), n**0.0], t.log())
+    return math.exp(height), slope
+
+
+def _points(n, t):
+    return lambda: (torch.tensor(n), torch.tensor(t, dtype=torch.float64))
+
+
+EXERCISES["fit_cost"] = Exercise(
+    reference=fit_cost,
+    truth=_scipy_fit,
+    cases=[
+        Case(given=_points([10, 20, 40, 70], [5.5, 13.0, 45.0, 118.0])),  # about 0.3 n + 0.02 n²
+        Case(
+            given=_points([10, 20, 40], [20.0, 30.0, 35.0]),
+            hint="plain least squares makes b negative here. An operation cannot take less than no time: leave b out",
+            caught=_where_negative(lambda n, t, found: tuple(found)),
+        ),
+        Case(
+            given=_points([10, 20, 40], [1.0, 8.0, 60.0]),
+            hint="plain least squares makes a negative here. An operation cannot take less than no time: leave a out",
+            caught=_where_negative(lambda n, t, found: fit_cost(n, t) if found[1] < 0 else tuple(found)),
+        ),
+        Case(
+            given=_points([1000, 3000, 9000, 20000], [2.0, 9.0, 61.0, 270.0]),
+            hint="wrong for many tokens: n² and n⁴ are large, so use double()",
+        ),
+    ],
+    mistakes={
+        "a and b are swapped: first what goes with n, then what goes with n²": lambda n, t: fit_cost(n, t)[::-1],
+        "a constant was fitted too. There is none here: no tokens, no time": lambda n, t: _lstsq([n, n**2, n**0], t)[
+            :2
+        ],
+        "those are a constant and a factor of n; wanted are the factors of n and n²": lambda n, t: _lstsq([n**0, n], t),
+        "those are the factors of n² and n⁴; wanted are those of n and n²": lambda n, t: _lstsq([n**2, n**4], t),
+        "relative errors were made small, so the short times count as much as the long. Wanted: Σ (a n + b n² − t)²": (
+            lambda n, t: _lstsq([n / t, n**2 / t], t / t)
+        ),
+        "that is a power law, factor and exponent; wanted are the factors of n and n²": _power,
+        "that is a power law, exponent and factor; wanted are the factors of n and n²": lambda n, t: _power(n, t)[::-1],
+        "two of the points decide in yours; all of them count": lambda n, t: _lstsq(
+            [n[[0, -1]], n[[0, -1]] ** 2], t[[0, -1]]
+        ),
+        "each was fitted without the other; both together have to make up the seconds": lambda n, t: (
+            float((n * t).sum() / (n * n).sum()),
+            float((n**2 * t).sum() / (n.double() ** 4).sum()),
+        ),
+        "the negative one was set to 0, and the other kept as it was. Without it the other fits differently: fit it "
+        "again": _where_negative(lambda n, t, found: tuple(max(0.0, value) for value in found)),
+        "a was set to 0, and b kept as it was. Without a, b fits differently: fit it again": _where_negative(
+            lambda n, t, found: fit_cost(n, t) if found[1] < 0 else (0.0, found[1])
+        ),
+        "a negative factor was made positive by dropping its sign. It belongs to 0": _where_negative(
+            lambda n, t, found: tuple(map(abs, found))
+        ),
+        "both became 0 where one was negative. Only that one does": _where_negative(lambda n, t, found: (0.0, 0.0)),
+    },
+    right=[_scipy_fit],
+    shape="Two numbers, a and b",
+    otherwise="the sum of (a n + b n² − t)² is not as small as it can be",
+    tolerance=1e-6,
+)
+
+
+def pareto_front(cost: Real[Tensor, " k"], accuracy: Real[Tensor, " k"]) -> Bool[Tensor, " k"]:
     """Which runs are on the front: no other costs no more, is at least as accurate, and better in one of the two."""
     cheaper, better = cost[None] <= cost[:, None], accuracy[None] >= accuracy[:, None]
     strictly = (cost[None] < cost[:, None]) | (accuracy[None] > accuracy[:, None])
     return ~(cheaper & better & strictly).any(dim=1)
 
 
-@checks(pareto_front)
-def check_pareto_front(fn):
-    cost = torch.tensor([3.0, 1.0, 5.0, 2.0, 2.0, 4.0, 8.0, 8.0, 9.0, 6.0])
-    accuracy = torch.tensor([80.0, 50, 75, 70, 60, 85, 90, 90, 90, 40])
-    truth = torch.tensor([True, True, False, True, False, True, True, True, False, False])
-    result = call(fn, cost, accuracy)
-    expect(
-        not isinstance(result, Tensor) or result.dtype == torch.bool,
-        "expected True or False for each run, in the order given, not numbers",
-    )
-    expect_shape(result, (len(cost),), "True or False for each run, in the order given")
-    flipped = ~torch.stack([((cost >= c) & (accuracy <= a)).sum() > 1 for c, a in zip(cost, accuracy, strict=True)])
-    no_worse = torch.stack([((cost <= c) & (accuracy >= a)).sum() == 1 for c, a in zip(cost, accuracy, strict=True)])
-    lax = torch.stack([~((cost < c) & (accuracy > a)).any() for c, a in zip(cost, accuracy, strict=True)])
-    order = cost.argsort(stable=True)
-    best = torch.cummax(accuracy[order], dim=0).values
-    running = torch.zeros(len(cost), dtype=torch.bool)
-    running[order] = accuracy[order] == best  # keeps what is as good as the best so far, at any price
-    mistakes = {
-        "turned round: False is on the front": ~truth,
-        "cost and accuracy are turned round: the front is cheap *and* accurate": flipped,
-        "only the most accurate are left; a cheaper one that is less accurate is on the front too": (
-            accuracy == accuracy.max()
+def _unbeaten(cost, accuracy):
+    """Pair by pair."""
+
+    def beats(one, other):
+        return one[0] <= other[0] and one[1] >= other[1] and one != other
+
+    runs = list(zip(cost.tolist(), accuracy.tolist(), strict=True))
+    return torch.tensor([not any(beats(one, other) for one in runs) for other in runs])
+
+
+def _front(beaten):
+    """Which runs no other beats, by another idea of beating."""
+
+    def fn(cost, accuracy):
+        other = ~torch.eye(len(cost), dtype=torch.bool)
+        return ~(beaten(cost[:, None], cost[None], accuracy[:, None], accuracy[None]) & other).any(dim=1)
+
+    return fn
+
+
+def _running_best(cost, accuracy, keep=lambda value, best: value >= best):
+    """Through the runs by cost, keeping what is as good as the best so far."""
+    on = torch.zeros(len(cost), dtype=torch.bool)
+    best = -math.inf
+    for i in cost.argsort(stable=True).tolist():
+        on[i] = keep(float(accuracy[i]), best)
+        best = max(best, float(accuracy[i]))
+    return on
+
+
+EXERCISES["pareto_front"] = Exercise(
+    reference=pareto_front,
+    truth=_unbeaten,
+    cases=[
+        Case(
+            given=lambda: (
+                torch.tensor([3.0, 1.0, 5.0, 2.0, 2.0, 4.0, 8.0, 8.0, 9.0, 6.0]),
+                torch.tensor([80.0, 50, 75, 70, 60, 85, 90, 90, 90, 40]),
+            ),
+            hint="some runs should be the other way",
         ),
-        "all runs are on the front? One is off it when another is cheaper and more accurate": torch.ones_like(truth),
-        "two runs of equal cost and accuracy do not push each other out: neither is better": no_worse,
+        Case(given=lambda: (torch.tensor([4.0]), torch.tensor([10.0])), hint="a single run is on the front"),
+        Case(
+            given=lambda: (torch.tensor([2.0, 2.0, 2.0]), torch.tensor([50.0, 70.0, 70.0])),
+            hint="of three runs of equal cost the two best are on the front",
+        ),
+        Case(given=lambda: (torch.tensor([5, 1, 3]), torch.tensor([2, 1, 9])), hint="wrong for whole numbers"),
+    ],
+    mistakes={
+        "turned round: False is on the front": lambda c, a: ~pareto_front(c, a),
+        "cost and accuracy are turned round: the front is cheap *and* accurate": lambda c, a: pareto_front(-c, -a),
+        "accurate is good, and cheap is good as well: cost was taken for something to be large": lambda c, a: (
+            pareto_front(-c, a)
+        ),
+        "only the most accurate are left; a cheaper one that is less accurate is on the front too": lambda c, a: (
+            a == a.max()
+        ),
+        "all runs are on the front? One is off it when another is cheaper and more accurate": lambda c, a: torch.ones(
+            len(c), dtype=torch.bool
+        ),
+        "two runs of equal cost and accuracy do not push each other out: neither is better": _front(
+            lambda c, d, a, b: (d <= c) & (b >= a)
+        ),
         "a run is off the front too when another costs the same and is more accurate, or is as accurate and costs "
-        "less": lax,
-        "as accurate as the best so far is not enough: it costs more than the one before it": running,
-        "the answers are in the order of cost; the order given was wanted": truth[order],
-    }
-    for hint, wrong in mistakes.items():
-        expect(torch.equal(result, truth) or not torch.equal(result, wrong), hint)
-    wrong = (result != truth).nonzero()[:, 0].tolist()
-    expect(
-        not wrong,
-        f"costs {cost.tolist()} and accuracies {accuracy.tolist()}: run{'s' * (len(wrong) > 1)} "
-        f"{', '.join(map(str, wrong))} should be the other way",
-    )
+        "less": _front(lambda c, d, a, b: (d < c) & (b > a)),
+        "a run is off the front too when another is as accurate and costs less": _front(
+            lambda c, d, a, b: (d <= c) & (b > a)
+        ),
+        "a run is off the front too when another costs the same and is more accurate": _front(
+            lambda c, d, a, b: (d < c) & (b >= a)
+        ),
+        "as accurate as the best so far is not enough: it costs more than the one before it": _running_best,
+        "of two runs of equal cost and accuracy both are on the front, not only the first": lambda c, a: _running_best(
+            c, a, lambda value, best: value > best
+        ),
+        "the answers are in the order of cost; the order given was wanted": lambda c, a: pareto_front(c, a)[
+            c.argsort(stable=True)
+        ],
+        "expected True or False for each run, in the order given, not the numbers of the runs": lambda c, a: (
+            pareto_front(c, a).nonzero()[:, 0]
+        ),
+        "a list came out; a tensor of booleans was wanted": lambda c, a: pareto_front(c, a).tolist(),
+        "True or False was wanted for each run, not 1 or 0: compare, or use .bool()": lambda c, a: pareto_front(
+            c, a
+        ).int(),
+    },
+    right=[_unbeaten],
+    shape="True or False for each run, in the order given",
+)
