@@ -397,7 +397,7 @@ def test_what_chapter_10_says_of_equal_time_is_what_was_recorded():
     assert times["shapes"][0] > 1 > times["cifar10"][0]  # whose step takes longer
 
 
-def test_what_chapter_10_says_of_the_end_of_mnist_s_front_is_what_was_recorded():
+def test_what_chapter_11_says_of_the_end_of_mnist_s_front_is_what_was_recorded():
     costs, accuracies = [], []
     for name in ("mnist-patch14", "mnist", "mnist-patch4"):
         runs = runs_of(name)
@@ -408,7 +408,7 @@ def test_what_chapter_10_says_of_the_end_of_mnist_s_front_is_what_was_recorded()
         assert 0 < more - less < 1.96 * ((1 - less) / 10_000) ** 0.5  # the noise of 10,000 test images
 
 
-def test_what_chapter_11_says_of_the_recorded_runs():
+def test_what_chapter_12_says_of_the_recorded_runs():
     accuracies, val = points("clinic"), recorded("clinic", "val_accuracy")
 
     def effect(variant: str, of: dict[str, list[float]] = accuracies) -> tuple[float, float, float]:

@@ -1,14 +1,11 @@
 """The checks of chapter 7 accept the reference and name each mistake."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 import torch
 from hints import assert_hints
-from torch.utils.flop_counter import FlopCounterMode
 
-from vit_tutorial import ViT, plain_attention
 from vit_tutorial.augment.mixing import cutmix
 from vit_tutorial.exercises import exercise
 from vit_tutorial.exercises.recipes import (
@@ -17,10 +14,8 @@ from vit_tutorial.exercises.recipes import (
     loss_weights,
     most_confused_pairs,
     split_product,
-    training_flops,
     update_average,
 )
-from vit_tutorial.recipes import RECIPES
 from vit_tutorial.training.ema import Average
 
 
@@ -355,68 +350,6 @@ def test_calibration_of_a_case_computed_by_hand():
     probabilities = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6], [0.4, 0.6]])
     labels = torch.tensor([0, 1, 1, 1])
     assert expected_calibration_error(probabilities, labels, 10) == pytest.approx(0.4)
-
-
-def test_training_flops():
-    def pixels_of(config):
-        return config.patch_size[0] * config.patch_size[1]
-
-    def flops(
-        factor=6, blocks=None, attend=2, qkv=3, project=1, mlp=2, patches=None, heads=1, channels=None, **changes
-    ):
-        def fn(config):
-            n, d, depth = config.num_tokens, config.embed_dim, config.depth if blocks is None else blocks
-            channels_ = config.in_chans if channels is None else channels
-            pixels = channels_ * pixels_of(config)
-            hidden = int(d * changes.get("ratio", config.mlp_ratio))
-            m = changes.get("compared", n)
-            block = qkv * n * d * d + attend * m * m * d + project * n * d * d + mlp * n * d * hidden
-            cut = config.num_patches if patches is None else patches(config)
-            return factor * (cut * pixels * d + depth * block + heads * d * config.num_classes)
-
-        return fn
-
-    assert_hints(
-        "training_flops",
-        training_flops,
-        {
-            "expected a number": lambda config: [training_flops(config)],
-            "multiply-adds of the forward pass": flops(1),
-            "forward pass alone": flops(2),
-            "a product and a sum": flops(3),
-            "twice the forward pass": flops(4),
-            "the gradient of the images": lambda config: (
-                training_flops(config) - 2 * config.num_patches * config.in_chans * pixels_of(config) * config.embed_dim
-            ),
-            "queries by keys and weights by values": flops(attend=0),
-            "one of attention's": flops(attend=1),
-            "at full width": flops(attend=8),
-            "width of one head only": flops(attend=0.5),
-            "class token: n is num_tokens": flops(compared=12),
-            "one square matrix": flops(qkv=1),
-            "projection after attention": flops(project=0),
-            "two matrices": flops(mlp=1),
-            "not always 4": flops(ratio=4),
-            "the MLP is missing": flops(mlp=0),
-            "projection of the patches is missing": flops(patches=lambda config: 0),
-            "runs over num_patches": flops(patches=lambda config: config.num_tokens),
-            "channels are missing": flops(channels=1),
-            "the head is missing": flops(heads=0),
-            "one token only": flops(heads=13),
-            "not one": flops(blocks=1),
-            "not 4 by 4": flops(channels=4),
-            "wanted": lambda config: 7,
-        },
-    )
-
-
-@pytest.mark.parametrize("name", ["cifar10-tiny", "cifar10-small"])
-def test_training_flops_are_what_pytorch_counts(name):
-    config = RECIPES[name].model
-    model = ViT(replace(config), attend=plain_attention)
-    with FlopCounterMode(display=False) as counter:
-        model(torch.rand(2, 3, 32, 32))
-    assert 3 * counter.get_total_flops() / 2 == training_flops(config)
 
 
 def test_loss_weights():

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 from hints import assert_hints
-from scipy import optimize, stats
+from scipy import stats
 
 from vit_tutorial import ViT, ViTConfig
-from vit_tutorial.exercises.what_matters import crossing, effect_interval, equal_width, fit_cost, pareto_front, shift
+from vit_tutorial.exercises.what_matters import crossing, effect_interval, equal_width, shift
 from vit_tutorial.what_matters import SWEEPS
 
 
@@ -259,119 +259,3 @@ def test_shift_keeps_bytes_and_what_can_be_undone():
     moved = shift(images, 3, -2)
     assert moved.dtype == torch.uint8 and moved[0, 0, 0:2, 6:9].eq(7).all() and moved.sum() == images.sum()
     assert torch.equal(shift(moved, -3, 2), images)
-
-
-def _lstsq(columns, t):
-    return torch.linalg.lstsq(torch.stack(columns, dim=1).double(), t[:, None]).solution[:, 0].tolist()
-
-
-def _line(n, t):
-    """Slope and height at 0 of a straight line."""
-    slope, height = _lstsq([n, n**0], t)
-    return slope, height
-
-
-def _right_where_positive(then):
-    """Plain least squares, with something else done where a coefficient is negative."""
-
-    def fn(n, t):
-        found = _lstsq([n, n**2], t)
-        return tuple(found) if min(found) >= 0 else then(n, t, found)
-
-    return fn
-
-
-def test_fit_cost():
-    def power(n, t):
-        slope, height = _line(n.log(), t.log())
-        return math.exp(height), slope
-
-    assert_hints(
-        "fit_cost",
-        fit_cost,
-        {
-            "a and b are swapped": lambda n, t: fit_cost(n, t)[::-1],
-            "a constant was fitted too": lambda n, t: _lstsq([n, n**2, n**0], t)[:2],
-            "a constant and a factor of n": lambda n, t: _line(n, t)[::-1],
-            "relative errors": lambda n, t: _lstsq([n / t, n**2 / t], t / t),
-            "factor and exponent": power,
-            "exponent and factor": lambda n, t: power(n, t)[::-1],
-            "two of the points decide": lambda n, t: _lstsq([n[[0, -1]], n[[0, -1]] ** 2], t[[0, -1]]),
-            "without the other": lambda n, t: (float((n * t).sum() / (n @ n)), float((n**2 * t).sum() / (n**4).sum())),
-            "b is negative": _right_where_positive(lambda n, t, found: tuple(found)),
-            "a is negative": _right_where_positive(
-                lambda n, t, found: fit_cost(n, t) if found[1] < 0 else tuple(found)
-            ),
-            "b was set to 0": _right_where_positive(lambda n, t, found: tuple(max(0.0, value) for value in found)),
-            "a was set to 0": _right_where_positive(
-                lambda n, t, found: fit_cost(n, t) if found[1] < 0 else (0.0, found[1])
-            ),
-            "b was made positive": _right_where_positive(lambda n, t, found: tuple(map(abs, found))),
-            "the same dtype": lambda n, t: torch.linalg.lstsq(torch.stack([n, n**2], dim=1), t[:, None]),
-            "expected 2 numbers": lambda n, t: fit_cost(n, t)[0],
-            "wanted [": lambda n, t: (2 * fit_cost(n, t)[0], fit_cost(n, t)[1]),
-        },
-    )
-
-
-def test_fit_cost_finds_what_was_put_in():
-    n = torch.tensor([64.0, 256, 1024, 2304])
-    assert fit_cost(n, 3e-6 * n + 2e-9 * n**2) == pytest.approx((3e-6, 2e-9), rel=1e-3)
-
-
-def test_fit_cost_is_scipy_s_on_random_points():
-    generator = torch.Generator().manual_seed(1)
-    zeros = 0
-    for _ in range(50):
-        n = torch.rand(5, generator=generator, dtype=torch.float64) * 50 + 1
-        t = torch.rand(5, generator=generator, dtype=torch.float64) * n ** (
-            0.5 + 2 * torch.rand(1, generator=generator)
-        )
-        truth = optimize.nnls(torch.stack([n, n**2], dim=1).numpy(), t.numpy())[0]
-        zeros += 0 in truth
-        assert fit_cost(n, t) == pytest.approx(tuple(truth), rel=1e-6, abs=1e-9)
-    assert 5 < zeros < 45
-
-
-def _front(beaten):
-    """Which runs no other beats, by another idea of beating."""
-    return lambda cost, accuracy: ~beaten(cost[:, None], cost[None], accuracy[:, None], accuracy[None]).any(dim=1)
-
-
-def _running_best(cost, accuracy):
-    order = cost.argsort(stable=True)
-    on = torch.zeros(len(cost), dtype=torch.bool)
-    on[order] = accuracy[order] == accuracy[order].cummax(dim=0).values
-    return on
-
-
-def test_pareto_front():
-    other = ~torch.eye(10, dtype=torch.bool)
-    assert_hints(
-        "pareto_front",
-        pareto_front,
-        {
-            "False is on the front": lambda c, a: ~pareto_front(c, a),
-            "cheap *and* accurate": lambda c, a: pareto_front(-c, -a),
-            "only the most accurate": lambda c, a: a == a.max(),
-            "all runs are on the front": lambda c, a: torch.ones(len(c), dtype=torch.bool),
-            "do not push each other out": _front(lambda c, d, a, b: (d <= c) & (b >= a) & other),
-            "costs the same and is more accurate": _front(lambda c, d, a, b: (d < c) & (b > a)),
-            "as accurate as the best so far": _running_best,
-            "in the order of cost": lambda c, a: pareto_front(c, a)[c.argsort(stable=True)],
-            "not numbers": lambda c, a: pareto_front(c, a).nonzero()[:, 0],
-            "expected a tensor": lambda c, a: pareto_front(c, a).tolist(),
-            "should be the other way": lambda c, a: pareto_front(c, a) & (c != 3),
-        },
-    )
-
-
-def test_pareto_front_by_hand():
-    """The third costs more than the second and is worse; the last is dear and best."""
-    assert pareto_front(torch.tensor([1.0, 2, 3, 9]), torch.tensor([60.0, 80, 70, 81])).tolist() == [
-        True,
-        True,
-        False,
-        True,
-    ]
-    assert pareto_front(torch.tensor([4.0]), torch.tensor([10.0])).tolist() == [True]

@@ -35,6 +35,7 @@ CHAPTERS = [
     "08_attention_maps",
     "09_pretrained",
     "10_what_matters",
+    "11_speed",
     "12_clinic",
 ]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -337,11 +338,11 @@ def test_the_intro_says_how_long_a_chapter_takes():
 
 def test_the_environment_variables_of_the_intro_are_read():
     quick = {stem for stem in CHAPTERS if 'os.environ.get("VIT_TUTORIAL_BUDGET", "full" if device' in code_of(stem)}
-    assert quick == {"06_training", "07_recipes", "09_pretrained", "10_what_matters"}
-    assert "chapters 6 and 7 then train to the end, and 9 and 10 longer" in page("book/intro.md")
+    assert quick == {"06_training", "07_recipes", "09_pretrained", "10_what_matters", "11_speed"}
+    assert "6 and 7 then train to the end, 9 and 10 longer, and 11 measures the larger model" in page("book/intro.md")
     named = set(re.findall(r"VIT_TUTORIAL_\w+", page("book/intro.md")))
     assert named == {"VIT_TUTORIAL_BUDGET", "VIT_TUTORIAL_DATA"}
-    assert "VIT_TUTORIAL_DATA" in page("vit_tutorial/data/__init__.py")
+    assert "VIT_TUTORIAL_DATA" in page("vit_tutorial/data/load.py")
 
 
 @pytest.mark.parametrize("names", [PRESETS, SWEEPS, PATIENTS], ids=["PRESETS", "SWEEPS", "PATIENTS"])

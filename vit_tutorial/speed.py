@@ -35,7 +35,7 @@ def seconds(fn: Callable[[], object], min_run_time: float = 0.2, min_calls: int 
 def training_flops(config: ViTConfig) -> int:
     """Floating-point operations of the matrix products for one image in one training step, forward and backward.
 
-    A multiply-add counts as two. Chapter 7 derives it, and compares it with PyTorch's own count.
+    A multiply-add counts as two. Chapter 11 derives it, and compares it with PyTorch's own count.
     """
     n, d = config.num_tokens, config.embed_dim
     hidden = int(d * config.mlp_ratio)

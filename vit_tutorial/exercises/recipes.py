@@ -1,15 +1,11 @@
 """Checks of chapter 7, training on small photographs."""
 
-import math
-
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from vit_tutorial.config import ViTConfig
 from vit_tutorial.exercises.engine import call, checks, close, compare, expect, expect_shape, rule_out
 from vit_tutorial.recipes import split_product
-from vit_tutorial.speed import training_flops
 
 
 def update_average(
@@ -371,77 +367,6 @@ def check_expected_calibration_error(fn):
 def _gap_over(confidence: Tensor, right: Tensor, low: float, high: float) -> Tensor:
     place = ((confidence - low) / (high - low) * 4).ceil().clamp(1, 4)
     return torch.stack([(confidence - right)[place == i].sum().abs() for i in range(1, 5)]).sum() / len(right)
-
-
-@checks(training_flops)
-def check_training_flops(fn):
-    config = ViTConfig(
-        img_size=(8, 12), patch_size=(4, 2), in_chans=2, num_classes=7, embed_dim=8, depth=3, num_heads=4, mlp_ratio=2.5
-    )
-    # Every matrix product as rows × inner × columns: 12 patches of 16 numbers, 13 tokens of 8, four heads of 2.
-    products = {
-        "patches": [(12, 16, 8)],
-        "qkv": 3 * [(13, 8, 24)],
-        "scores": 3 * 4 * [(13, 2, 13)],
-        "values": 3 * 4 * [(13, 13, 2)],
-        "projection": 3 * [(13, 8, 8)],
-        "fc1": 3 * [(13, 8, 20)],
-        "fc2": 3 * [(13, 20, 8)],
-        "head": [(1, 8, 7)],
-    }
-    parts = {name: sum(math.prod(size) for size in sizes) for name, sizes in products.items()}
-    forward, blocks = sum(parts.values()), sum(parts.values()) - parts["patches"] - parts["head"]
-    result = call(fn, config)
-    expect(
-        isinstance(result, int | float | Tensor) and not isinstance(result, bool),
-        f"expected a number, got {type(result).__name__}",
-    )
-
-    def less(*names: str) -> float:
-        return 6 * (forward - sum(parts[name] for name in names))
-
-    wide = parts["scores"] + parts["values"]
-    mistakes = {
-        "those are the multiply-adds of the forward pass. Each is two operations, and backward is missing": forward,
-        "that is the forward pass alone. Backward costs twice as much: times 3 in all": 2 * forward,
-        "a multiply-add is two operations: a product and a sum": 3 * forward,
-        "true, nobody needs the gradient of the images; but here the first product counts three times too": (
-            6 * forward - 2 * parts["patches"]
-        ),
-        "that is twice the forward pass. Forward costs one part, and backward two: a product for the input's gradient "
-        "and one for the weight's": 4 * forward,
-        "the products of attention are missing, queries by keys and weights by values": less("scores", "values"),
-        "one of attention's two products is missing: queries by keys, and weights by values": less("values"),
-        "attention was counted for each head at full width. The heads share it: head_dim is embed_dim / num_heads": (
-            6 * (forward + 3 * wide)
-        ),
-        "attention's products were counted at the width of one head only; there are num_heads of them": 6
-        * (forward - wide * 3 // 4),
-        "attention compares patches *and* class token: n is num_tokens": 6 * (forward - wide + 3 * 2 * 12 * 12 * 8),
-        "qkv was counted as one square matrix; it makes three vectors from each token": 6
-        * (forward - parts["qkv"] * 2 // 3),
-        "the projection after attention is missing": less("projection"),
-        "the MLP has two matrices": less("fc2"),
-        "the MLP's hidden width is embed_dim · mlp_ratio, which is not always 4": 6
-        * (forward - parts["fc1"] - parts["fc2"] + 2 * 3 * 13 * 8 * 32),
-        "the MLP is missing": less("fc1", "fc2"),
-        "the projection of the patches is missing": less("patches"),
-        "the class token is no patch, so the projection runs over num_patches": 6 * (forward + parts["patches"] // 12),
-        "the image's channels are missing: a patch has in_chans · height · width numbers": 6
-        * (forward - parts["patches"] // 2),
-        "the head is missing": less("head"),
-        "the head reads one token only, not all of them": 6 * (forward + 12 * parts["head"]),
-        "there are `depth` blocks, not one": 6 * (forward - blocks + blocks // 3),
-        "patch_size is (height, width): here 4 by 2, not 4 by 4": 6 * (forward + parts["patches"]),
-    }
-    tensors = {hint: torch.tensor(float(value)) for hint, value in mistakes.items()}
-    compare(
-        torch.tensor(float(result)),
-        torch.tensor(6.0 * forward),
-        tensors,
-        f"for {config} wanted {6 * forward}, got {float(result):g}",
-        tolerance=1e-6,
-    )
 
 
 def loss_weights(counts: Int64[Tensor, " p"]) -> Float[Tensor, " p"]:

@@ -3,10 +3,10 @@
 import math
 
 import torch
-from jaxtyping import Bool, Float, Real, Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from vit_tutorial.exercises.engine import call, checks, compare, expect, expect_shape, rule_out
+from vit_tutorial.exercises.engine import call, checks, compare, expect, expect_shape
 from vit_tutorial.what_matters.sweeps import effect_interval
 
 # scipy.stats and scipy.optimize take a second to import, which the other chapters need not wait for: so they are
@@ -272,127 +272,3 @@ def check_shift(fn):
         )
     moved = call(fn, torch.full((1, 1, 3, 3), 200, dtype=torch.uint8), 1, 0)
     expect(moved.dtype == torch.uint8, f"images of bytes came back as {moved.dtype}: keep the type they have")
-
-
-def fit_cost(tokens: Real[Tensor, " k"], seconds: Float[Tensor, " k"]) -> tuple[float, float]:
-    """The ``a, b`` at least 0 for which ``a n + b n²`` is closest to the seconds, by least squares."""
-    n, t = tokens.double(), seconds.double()
-    columns = torch.stack([n, n**2], dim=1)
-    a, b = torch.linalg.lstsq(columns, t[:, None]).solution[:, 0].tolist()
-    if a < 0:
-        return 0.0, float((n**2 @ t) / (n**4).sum())
-    if b < 0:
-        return float((n @ t) / (n**2).sum()), 0.0
-    return a, b
-
-
-@checks(fit_cost)
-def check_fit_cost(fn):
-    from scipy import optimize
-
-    def ask(tokens: Tensor, seconds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The answer for whole tokens, the truth, and what plain least squares gives."""
-        result = _numbers(call(fn, tokens.long(), seconds), 2, "a and b")
-        columns = torch.stack([tokens, tokens**2], dim=1)
-        truth = torch.from_numpy(optimize.nnls(columns.numpy(), seconds.numpy())[0])
-        return result, truth, torch.linalg.lstsq(columns, seconds[:, None]).solution[:, 0]
-
-    n = torch.tensor([10.0, 20, 40, 70]).double()
-    t = torch.tensor([5.5, 13.0, 45.0, 118.0]).double()  # about 0.3 n + 0.02 n²
-    result, truth, _ = ask(n, t)
-    with_constant = torch.linalg.lstsq(torch.stack([n, n**2, n**0], dim=1), t[:, None]).solution[:, 0]
-    relative = torch.linalg.lstsq(torch.stack([n / t, n**2 / t], dim=1), torch.ones_like(n)[:, None]).solution[:, 0]
-    slope = ((n.log() - n.log().mean()) @ (t.log() - t.log().mean())) / (n.log() - n.log().mean()).square().sum()
-    power = torch.stack([(t.log().mean() - slope * n.log().mean()).exp(), slope])
-    two = torch.linalg.solve(torch.stack([n, n**2], dim=1)[[0, -1]], t[[0, -1]])
-    alone = torch.stack([(n @ t) / n.square().sum(), (n**2 @ t) / (n**4).sum()])
-    compare(
-        result,
-        truth,
-        {
-            "a and b are swapped: first what goes with n, then what goes with n²": truth.flip(0),
-            "a constant was fitted too. There is none here: no tokens, no time": with_constant[:2],
-            "those are a constant and a factor of n; wanted are the factors of n and n²": (
-                torch.linalg.lstsq(torch.stack([n**0, n], dim=1), t[:, None]).solution[:, 0]
-            ),
-            "relative errors were made small, so the short times count as much as the long. Wanted: Σ (a n + b n² − "
-            "t)²": relative,
-            "that is a power law, factor and exponent; wanted are the factors of n and n²": power,
-            "that is a power law, exponent and factor; wanted are the factors of n and n²": power.flip(0),
-            "two of the points decide in yours; all of them count": two,
-            "each was fitted without the other; both together have to make up the seconds": alone,
-        },
-        f"wanted {truth.tolist()}, got {result.tolist()}",
-        tolerance=1e-4,
-    )
-    cases = {
-        "b": (torch.tensor([10.0, 20, 40]).double(), torch.tensor([20.0, 30, 35]).double()),
-        "a": (torch.tensor([10.0, 20, 40]).double(), torch.tensor([1.0, 8, 60]).double()),
-    }
-    for name, (n, t) in cases.items():
-        result, truth, plain = ask(n, t)
-        rule_out(
-            result,
-            {
-                f"{name} is negative. An operation cannot take less than no time: leave {name} out then": plain,
-                f"{name} was set to 0, and the other kept as it was. Without {name} the other fits differently: fit it "
-                "again": plain.clamp(min=0),
-                f"{name} was made positive by dropping its sign. It belongs to 0": plain.abs(),
-            },
-            tolerance=1e-4,
-        )
-        compare(
-            result,
-            truth,
-            {},
-            f"for tokens {n.tolist()} and seconds {t.tolist()} wanted {truth.tolist()}, got {result.tolist()}",
-            tolerance=1e-4,
-        )
-
-
-def pareto_front(cost: Float[Tensor, " k"], accuracy: Float[Tensor, " k"]) -> Bool[Tensor, " k"]:
-    """Which runs are on the front: no other costs no more, is at least as accurate, and better in one of the two."""
-    cheaper, better = cost[None] <= cost[:, None], accuracy[None] >= accuracy[:, None]
-    strictly = (cost[None] < cost[:, None]) | (accuracy[None] > accuracy[:, None])
-    return ~(cheaper & better & strictly).any(dim=1)
-
-
-@checks(pareto_front)
-def check_pareto_front(fn):
-    cost = torch.tensor([3.0, 1.0, 5.0, 2.0, 2.0, 4.0, 8.0, 8.0, 9.0, 6.0])
-    accuracy = torch.tensor([80.0, 50, 75, 70, 60, 85, 90, 90, 90, 40])
-    truth = torch.tensor([True, True, False, True, False, True, True, True, False, False])
-    result = call(fn, cost, accuracy)
-    expect(
-        not isinstance(result, Tensor) or result.dtype == torch.bool,
-        "expected True or False for each run, in the order given, not numbers",
-    )
-    expect_shape(result, (len(cost),), "True or False for each run, in the order given")
-    flipped = ~torch.stack([((cost >= c) & (accuracy <= a)).sum() > 1 for c, a in zip(cost, accuracy, strict=True)])
-    no_worse = torch.stack([((cost <= c) & (accuracy >= a)).sum() == 1 for c, a in zip(cost, accuracy, strict=True)])
-    lax = torch.stack([~((cost < c) & (accuracy > a)).any() for c, a in zip(cost, accuracy, strict=True)])
-    order = cost.argsort(stable=True)
-    best = torch.cummax(accuracy[order], dim=0).values
-    running = torch.zeros(len(cost), dtype=torch.bool)
-    running[order] = accuracy[order] == best  # keeps what is as good as the best so far, at any price
-    mistakes = {
-        "turned round: False is on the front": ~truth,
-        "cost and accuracy are turned round: the front is cheap *and* accurate": flipped,
-        "only the most accurate are left; a cheaper one that is less accurate is on the front too": (
-            accuracy == accuracy.max()
-        ),
-        "all runs are on the front? One is off it when another is cheaper and more accurate": torch.ones_like(truth),
-        "two runs of equal cost and accuracy do not push each other out: neither is better": no_worse,
-        "a run is off the front too when another costs the same and is more accurate, or is as accurate and costs "
-        "less": lax,
-        "as accurate as the best so far is not enough: it costs more than the one before it": running,
-        "the answers are in the order of cost; the order given was wanted": truth[order],
-    }
-    for hint, wrong in mistakes.items():
-        expect(torch.equal(result, truth) or not torch.equal(result, wrong), hint)
-    wrong = (result != truth).nonzero()[:, 0].tolist()
-    expect(
-        not wrong,
-        f"costs {cost.tolist()} and accuracies {accuracy.tolist()}: run{'s' * (len(wrong) > 1)} "
-        f"{', '.join(map(str, wrong))} should be the other way",
-    )
