@@ -112,6 +112,24 @@ def test_unknown_mistakes_are_told_where_they_show():
     assert wrong.startswith("each row has mean 0. only index 2 of axis 2 is wrong, e.g. at [0, 0, 2]: expected ")
 
 
+def test_a_mistake_that_run_refuses_by_itself_does_not_speak_for_others():
+    def run(fn, x):
+        result = fn(x)
+        if not isinstance(result, tuple):
+            raise CheckFailed("a pair is wanted")
+        return result[0]
+
+    task = Exercise(
+        reference=lambda x: (x + 1, x),
+        truth=lambda x: (x + 1, x),
+        cases=[Case(given=lambda: (torch.ones(2),))],
+        mistakes={"a pair": lambda x: x + 1, "add one": lambda x: (x, x)},
+        run=run,
+    )
+    assert told(task, lambda x: [x]) == "a pair is wanted"
+    assert told(task, lambda x: (x, x)) == "add one"
+
+
 WANT = torch.tensor([[1.0, 2, 4], [3, 5, 9]])
 
 

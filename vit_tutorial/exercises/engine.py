@@ -314,9 +314,9 @@ def hint(task: Exercise, guard: Guard, cases: list[Case], failed: Case, got: Any
     mistakes[bool(failed.caught) : 0] = task.mistakes.items()
     fits, of_this_shape = {}, []
     for said, mistake in mistakes:
-        made = outcome(task, mistake, failed)
+        made = _outcome_or_refusal(task, mistake, failed)
         if _alike(got, made, task):
-            outcomes = [outcome(task, mistake, case) for case in cases]
+            outcomes = [_outcome_or_refusal(task, mistake, case) for case in cases]
             alike = [_alike(*pair, task) for pair in zip(answers, outcomes, strict=True)]
             if not verdict or all(alike):  # yes and no are alike too easily
                 fits[said] = sum(alike)
@@ -337,9 +337,9 @@ def _alike(got: Any, made: Any, task: Exercise | None) -> bool:
         return False
 
 
-def _outcome_or_refusal(task: Exercise, guard: Guard, case: Case) -> Any:
+def _outcome_or_refusal(task: Exercise, fn: Callable, case: Case) -> Any:
     try:
-        return outcome(task, guard, case)
+        return outcome(task, fn, case)
     except (CheckFailed, NotAttempted) as error:
         return Raised(error)
 
