@@ -1,4 +1,4 @@
-"""Checks of chapter 4, the encoder block."""
+"""Exercises of chapter 4: the encoder block."""
 
 import copy
 import math
@@ -10,10 +10,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from vit_tutorial.exercises.engine import call, checks, close, compare, expect, expect_shape, yes_or_no
+from vit_tutorial.exercises.engine import Case, Exercise
 
-# No two sizes are alike, so that no two axes can be swapped unnoticed.
-BATCH, TOKENS, DIM, HEADS, HIDDEN = 2, 5, 6, 3, 11
+EXERCISES: dict[str, Exercise] = {}
 
 
 def layer_norm(x: Float[Tensor, "... d"], weight: Float[Tensor, " d"], bias: Float[Tensor, " d"], eps: float) -> Tensor:
@@ -23,71 +22,92 @@ def layer_norm(x: Float[Tensor, "... d"], weight: Float[Tensor, " d"], bias: Flo
     return (x - mean) / (variance + eps).sqrt() * weight + bias
 
 
-@checks(layer_norm)
-def check_layer_norm(fn):
-    x, weight, bias, eps = 2 * torch.randn(BATCH, TOKENS, DIM) + 3, torch.rand(DIM) + 0.5, torch.randn(DIM), 1e-6
-    result = call(fn, x, weight, bias, eps)
-    expect_shape(result, (BATCH, TOKENS, DIM), "the statistics need keepdim=True to line up with x")
+def _tokens(*shape, scale=1.0, shift=0.0, eps=1e-6):
+    """Arguments of layer_norm."""
+    return scale * torch.randn(shape) + shift, torch.rand(shape[-1]) + 0.5, torch.randn(shape[-1]), eps
 
-    def over(dims: int | tuple[int, ...], correction: int = 0) -> Tensor:
-        return (x - x.mean(dims, keepdim=True)) / x.var(dims, keepdim=True, correction=correction).sqrt()
 
-    token = over(-1)
-    variance = x.var(-1, keepdim=True, correction=0)
-    mistakes = {
-        "you normalised over the tokens of an image (dim 1). Each token is normalised for itself: dim=-1": (
-            over(1) * weight + bias
-        ),
-        "you normalised over the batch, as BatchNorm does. Each token is normalised for itself: dim=-1": (
-            over(0) * weight + bias
-        ),
-        "you normalised all tokens of an image together. Each token has its own mean and variance: dim=-1 only": (
-            over((1, 2)) * weight + bias
-        ),
-        "you normalised the whole tensor with one mean and one variance. Each token has its own: dim=-1": (
-            over((0, 1, 2)) * weight + bias
-        ),
-        "the variance divides by d − 1, torch's default. LayerNorm divides by d: correction=0": (
-            over(-1, correction=1) * weight + bias
-        ),
-        "you divided by the variance. Divide by its root": (x - x.mean(-1, keepdim=True)) / variance * weight + bias,
-        "the mean is still in there: subtract it before dividing": x / variance.sqrt() * weight + bias,
-        "that is RMSNorm, which subtracts no mean. LayerNorm does": (
-            x / x.square().mean(-1, keepdim=True).sqrt() * weight + bias
-        ),
-        "weight and bias are missing: multiply by weight, then add bias": token,
-        "the weight is missing": token + bias,
-        "the bias is missing": token * weight,
-        "the bias was added before the multiplication. First times weight, then plus bias": (token + bias) * weight,
-    }
-    truth = F.layer_norm(x, (DIM,), weight, bias, eps)
-    compare(result, truth, mistakes, "the numbers differ from F.layer_norm on ordinary tokens", tolerance=1e-4)
+def _centered(x):
+    return x - x.mean(-1, keepdim=True)
 
-    x, eps = 1e-3 * torch.randn(TOKENS, DIM), 1e-4  # two axes, and so quiet that eps decides
-    result = call(fn, x, weight, bias, eps)
-    constant = call(fn, torch.ones(1, DIM), weight, bias, eps)
-    expect(
-        bool(torch.as_tensor(constant).isfinite().all()),
-        "eps is missing: a token whose channels are all equal divides zero by zero",
-    )
-    centred, variance = x - x.mean(-1, keepdim=True), x.var(-1, keepdim=True, correction=0)
-    mistakes = {
-        "eps stands outside the root, (x − mean) / (std + eps). It belongs inside, with the variance": (
-            centred / (variance.sqrt() + eps) * weight + bias
+
+def _var(x):
+    return x.var(-1, keepdim=True, correction=0)
+
+
+def _normed(x, eps=0.0, dims=-1, correction=0):
+    return (x - x.mean(dims, keepdim=True)) / (x.var(dims, keepdim=True, correction=correction) + eps).sqrt()
+
+
+def _scaled(norm):
+    """What ``norm(x, eps)`` returns, times the weight, plus the bias."""
+    return lambda x, w, b, eps: norm(x, eps) * w + b
+
+
+LAYER_NORM = {
+    "the statistics need keepdim=True to line up with x":
+        lambda x, w, b, eps: (x - x.mean(-1)) / x.var(-1) * w + b,
+    "the channels are gone. Take no mean of the result": lambda x, w, b, eps: _normed(x, eps).mean(-1),
+    "you normalized over the tokens of an image (dim 1). Each token is normalized by itself: dim=-1":
+        _scaled(lambda x, eps: _normed(x, eps, 1)),
+    "you normalized over the batch, as BatchNorm does. Each token is normalized by itself: dim=-1":
+        _scaled(lambda x, eps: _normed(x, eps, 0)),
+    "you normalized all tokens of an image together. Each token has its own mean and variance: dim=-1 only":
+        _scaled(lambda x, eps: _normed(x, eps, (1, 2))),
+    "you normalized the whole tensor with one mean and one variance. Each token has its own: dim=-1":
+        _scaled(lambda x, eps: _normed(x, eps, (0, 1, 2))),
+    "the variance divides by d − 1, torch's default. LayerNorm divides by d: correction=0":
+        _scaled(lambda x, eps: _normed(x, eps, correction=1)),
+    "you divided by the variance. Divide by its root": _scaled(lambda x, eps: _centered(x) / (_var(x) + eps)),
+    "the mean is still in there: subtract it before dividing": _scaled(lambda x, eps: x / (_var(x) + eps).sqrt()),
+    "nothing is divided by the root of the variance plus eps": _scaled(lambda x, eps: _centered(x)),
+    "that is RMSNorm, which subtracts no mean. LayerNorm does": lambda x, w, b, eps: F.rms_norm(x, w.shape, w) + b,
+    "weight and bias are missing: multiply by weight, then add bias": lambda x, w, b, eps: _normed(x, eps),
+    "the weight is missing": lambda x, w, b, eps: _normed(x, eps) + b,
+    "the bias is missing": lambda x, w, b, eps: _normed(x, eps) * w,
+    "weight and bias are swapped": lambda x, w, b, eps: _normed(x, eps) * b + w,
+    "the bias was added before the multiplication. First times weight, then plus bias":
+        lambda x, w, b, eps: (_normed(x, eps) + b) * w,
+    "eps stands outside the root, (x − mean) / (std + eps). It belongs inside, with the variance":
+        _scaled(lambda x, eps: _centered(x) / (_var(x).sqrt() + eps)),
+    "eps is squared, or far too small: the root holds variance + eps": _scaled(lambda x, eps: _normed(x, eps**2)),
+    "the variance is kept at eps or above. It is added: variance + eps":
+        _scaled(lambda x, eps: _centered(x) / _var(x).clamp(min=eps).sqrt()),
+    **{
+        f"eps is an argument; you wrote {one} into the formula": _scaled(lambda x, eps, one=one: _normed(x, one))
+        for one in (1e-5, 1e-6, 1e-12)
+    },
+}  # fmt: skip
+EXERCISES["layer_norm"] = Exercise(
+    reference=layer_norm,
+    truth=lambda x, w, b, eps: F.layer_norm(x, x.shape[-1:], w, b, eps),
+    given=lambda b=2, n=5, d=6: _tokens(b, n, d, scale=2, shift=3),
+    cases=[
+        Case(
+            given=lambda: _tokens(2, 3, 4, 5),
+            hint="right for x of 3 axes, wrong for 4. The channels are the last axis: dim=-1, not dim=2",
+            caught=_scaled(lambda x, eps: _normed(x, eps, 2)),
         ),
-        "eps is squared, or far too small: the root holds variance + eps": (
-            centred / (variance + eps**2).sqrt() * weight + bias
+        Case(given=lambda: _tokens(6), hint="right for x of 3 axes, wrong for one token (d,): dim=-1, not dim=2"),
+        Case(
+            given=lambda: (torch.ones(1, 6), *_tokens(6)[1:]),
+            hint="eps is missing: a token whose channels are all equal divides zero by zero",
+            caught=_scaled(lambda x, eps: _normed(x)),
         ),
-        "the variance is kept at eps or above. It is added: variance + eps": (
-            centred / variance.clamp(min=eps).sqrt() * weight + bias
+        Case(
+            given=lambda: _tokens(5, 6, scale=0.01, eps=1e-4),
+            hint="right on ordinary tokens, wrong on very quiet ones. What does eps do?",
         ),
-    } | {
-        f"eps is an argument; you wrote {written} into the formula": centred / (variance + written).sqrt() * weight
-        + bias
-        for written in (1e-5, 1e-6, 1e-12)
-    }
-    truth = F.layer_norm(x, (DIM,), weight, bias, eps)
-    compare(result, truth, mistakes, "right on ordinary tokens, wrong on very quiet ones. What does eps do?")
+    ],
+    mistakes=LAYER_NORM,
+    right=[
+        lambda x, w, b, eps: F.layer_norm(x, w.shape, w, b, eps),
+        lambda x, w, b, eps: torch.addcmul(b, _centered(x) * (_centered(x).square().mean(-1, True) + eps).rsqrt(), w),
+    ],
+    smallest={"d": 2},
+    otherwise="the numbers differ from F.layer_norm on ordinary tokens",
+    tolerance=1e-4,
+)
 
 
 def gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -95,26 +115,37 @@ def gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     return x * 0.5 * (1 + torch.erf(x / math.sqrt(2)))
 
 
-@checks(gelu)
-def check_gelu(fn):
-    x = torch.linspace(-5, 5, 41).reshape(1, 41)
-    result = call(fn, x)
-    expect_shape(result, (1, 41), "the GELU acts on each number by itself")
-    cdf = torch.special.ndtr(x)
-    mistakes = {
-        "that is the tanh approximation. The exact GELU uses torch.erf": F.gelu(x, approximate="tanh"),
-        "that is x·sigmoid(1.702·x), the rough approximation. The exact GELU uses torch.erf": x * (1.702 * x).sigmoid(),
-        "that is x·sigmoid(x), called SiLU or Swish. Φ is the normal distribution's, not the logistic one's": F.silu(x),
-        "that is ReLU: it multiplies by 0 or 1. The GELU multiplies by Φ(x), which lies between": x.relu(),
-        "the factor ½ is missing: erf runs from −1 to 1, so 1 + erf runs from 0 to 2": 2 * x * cdf,
-        "erf(x) instead of erf(x/√2): Φ(x) = ½·(1 + erf(x/√2))": x * 0.5 * (1 + torch.erf(x)),
-        "that is Φ(x) alone. Multiply by x": cdf,
-        "the 1 is missing: Φ(x) = ½·(1 + erf(x/√2))": x * 0.5 * torch.erf(x / math.sqrt(2)),
-        "that is x times the normal density. Φ is its integral, the distribution function": (
-            x * (-x.square() / 2).exp() / math.sqrt(2 * math.pi)
+ROOT = math.sqrt(2)
+EXERCISES["gelu"] = Exercise(
+    reference=gelu,
+    truth=lambda x: x * torch.special.ndtr(x),
+    given=lambda b=2, n=31: (torch.linspace(-5, 5, b * n).reshape(b, n),),
+    mistakes={
+        "that is the tanh approximation. The exact GELU uses torch.erf": lambda x: F.gelu(x, approximate="tanh"),
+        "that is x·sigmoid(1.702·x), a rough approximation. The exact GELU uses torch.erf": lambda x: (
+            x * (1.702 * x).sigmoid()
         ),
-    }
-    compare(result, x * cdf, mistakes, "the numbers differ from x·Φ(x)")
+        "that is x·sigmoid(x), called SiLU or Swish. Φ is the normal distribution's, not the logistic one's": F.silu,
+        "that is ReLU: it multiplies by 0 or 1. The GELU multiplies by Φ(x), which lies between": F.relu,
+        "the factor ½ is missing: erf runs from −1 to 1, so 1 + erf runs from 0 to 2": lambda x: 2 * gelu(x),
+        "erf(x) instead of erf(x/√2): Φ(x) = ½·(1 + erf(x/√2))": lambda x: x * 0.5 * (1 + torch.erf(x)),
+        "x is multiplied by √2 inside erf. Divide by it: erf(x/√2)": lambda x: x * 0.5 * (1 + torch.erf(x * ROOT)),
+        "√2 divides x, inside erf: erf(x/√2), not erf(x)/√2": lambda x: x * 0.5 * (1 + torch.erf(x) / ROOT),
+        "the root is missing: erf(x/√2), not erf(x/2)": lambda x: x * 0.5 * (1 + torch.erf(x / 2)),
+        "that is Φ(x) alone. Multiply by x": torch.special.ndtr,
+        "the 1 is missing: Φ(x) = ½·(1 + erf(x/√2))": lambda x: x * 0.5 * torch.erf(x / ROOT),
+        "½ multiplies the whole bracket: ½·(1 + erf), not ½ + erf": lambda x: x * (0.5 + torch.erf(x / ROOT)),
+        "that is x times the probability to lie above x: a sign inside erf": lambda x: x * torch.special.ndtr(-x),
+        "that is x times the normal density. Φ is its integral, the distribution function": lambda x: (
+            x * torch.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+        ),
+        "math.erf takes one number, torch.erf a tensor": lambda x: x * 0.5 * (1 + math.erf(x / ROOT)),
+        "the GELU acts on each number by itself": lambda x: gelu(x).sum(-1),
+    },
+    right=[F.gelu, lambda x: x * torch.distributions.Normal(0, 1).cdf(x)],
+    shape="the GELU acts on each number by itself",
+    otherwise="the numbers differ from x·Φ(x)",
+)
 
 
 def pre_norm_block(
@@ -125,62 +156,93 @@ def pre_norm_block(
     return x + mlp(norm2(x))
 
 
-@checks(pre_norm_block)
-def check_pre_norm_block(fn):
-    layer = nn.TransformerEncoderLayer(
-        DIM, HEADS, HIDDEN, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
-    )
-    norm1, norm2 = layer.norm1, layer.norm2
-    for parameter in [*norm1.parameters(), *norm2.parameters()]:
-        nn.init.uniform_(parameter, 0.5, 1.5)  # fresh norms are all alike; no mix-up would show
+class _Parts:
+    """The four functions of a pre-norm block, out of PyTorch's layer, for any dtype."""
 
-    def attn(tokens):
-        return layer.self_attn(tokens, tokens, tokens, need_weights=False)[0]
+    def __init__(self, dim: int):
+        sizes = {"d_model": dim, "nhead": 1, "dim_feedforward": dim + 5, "dtype": torch.float64}
+        self.layer = nn.TransformerEncoderLayer(
+            **sizes, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+        )
+        for parameter in [*self.layer.norm1.parameters(), *self.layer.norm2.parameters()]:
+            nn.init.uniform_(parameter, 0.5, 1.5)  # fresh norms are all alike; no mix-up would show
 
-    def mlp(tokens):
-        return layer.linear2(F.gelu(layer.linear1(tokens)))
+    def norm1(self, x: Tensor) -> Tensor:
+        return self.layer.norm1(x.double()).to(x.dtype)
 
-    x = torch.randn(BATCH, TOKENS, DIM)
-    result = call(fn, x, norm1, attn, norm2, mlp)
-    expect_shape(result, (BATCH, TOKENS, DIM), "a block keeps the shape, so that blocks can be stacked")
-    truth = layer(x)
-    after_attn, after_mlp = x + attn(norm1(x)), x + mlp(norm2(x))
-    post, norm_last = norm1(x + attn(x)), x + norm1(attn(x))
-    first_normed = norm1(x) + attn(norm1(x))
-    mistakes = {
-        "that is post-norm, the order of 2017: you normalised after adding. Normalise the branch's input instead": (
-            norm2(post + mlp(post))
-        ),
-        "nothing is added: both residuals are missing": mlp(norm2(attn(norm1(x)))),
-        "the residual around the MLP is missing": mlp(norm2(after_attn)),
-        "the residual around attention is missing": attn(norm1(x)) + mlp(norm2(attn(norm1(x)))),
-        "norm1 is used twice and norm2 never": after_attn + mlp(norm1(after_attn)),
-        "norm1 and norm2 are swapped": x + attn(norm2(x)) + mlp(norm1(x + attn(norm2(x)))),
-        "both residuals were taken from the normalised tokens. Add each branch to x as it came: x + attn(norm1(x))": (
-            norm2(first_normed) + mlp(norm2(first_normed))
-        ),
-        "the second residual was taken from norm2's output. Add the MLP to the stream as it was before norm2": (
-            norm2(after_attn) + mlp(norm2(after_attn))
-        ),
-        "the first residual was taken from norm1's output. Add attention to x as it came": (
-            first_normed + mlp(norm2(first_normed))
-        ),
-        "the branches run side by side, both on x. The MLP comes after attention and sees its result": (
-            x + attn(norm1(x)) + mlp(norm2(x))
-        ),
-        "the MLP's result was added to the block's input, so what attention added is lost": x + mlp(norm2(after_attn)),
-        "no norm is used: x + attn(x), then x + mlp(x)": x + attn(x) + mlp(x + attn(x)),
-        "the norms stand after the branches, x + norm(branch(x)). They belong before: x + branch(norm(x))": (
-            norm_last + norm2(mlp(norm_last))
-        ),
-        "the MLP's result is lost: x + mlp(norm2(x)) must be kept, in x, or returned": after_attn,
-        "attention's result is lost: x + attn(norm1(x)) must be kept, in x": after_mlp,
-        "there is one norm too many, on the stream at the end. The model has it once, after its last block": (
-            norm2(truth)
-        ),
-        "the MLP runs before attention": after_mlp + attn(norm1(after_mlp)),
-    }
-    compare(result, truth, mistakes, "the numbers differ from nn.TransformerEncoderLayer(norm_first=True)")
+    def attn(self, x: Tensor) -> Tensor:
+        return self.layer.self_attn(*[x.double()] * 3, need_weights=False)[0].to(x.dtype)
+
+    def norm2(self, x: Tensor) -> Tensor:
+        return self.layer.norm2(x.double()).to(x.dtype)
+
+    def mlp(self, x: Tensor) -> Tensor:
+        return self.layer.linear2(F.gelu(self.layer.linear1(x.double()))).to(x.dtype)
+
+
+def _block_input(b=2, n=5, d=6):
+    parts = _Parts(d)
+    return torch.randn(b, n, d), parts.norm1, parts.attn, parts.norm2, parts.mlp
+
+
+def _lines(first=lambda x, n, f: x + f(n(x)), second=lambda x, y, n, f: y + f(n(y))):
+    """Two lines, each with its norm n and its branch f: y from the block's input x, and the output from both."""
+    return lambda x, norm1, attn, norm2, mlp: second(x, first(x, norm1, attn), norm2, mlp)
+
+
+def _both(line):
+    return _lines(line, lambda x, y, n, f: line(y, n, f))
+
+
+def _with_parts(*order):
+    """A right block that takes its parts in another order."""
+    return lambda x, *parts: pre_norm_block(x, *(parts[i] for i in order))
+
+
+PRE_NORM_BLOCK = {
+    "that is post-norm, the order of 2017: you normalized after adding. Normalize the branch's input instead":
+        _both(lambda x, n, f: n(x + f(x))),
+    "nothing is added: both residuals are missing": _both(lambda x, n, f: f(n(x))),
+    "the residual around the MLP is missing": _lines(second=lambda x, y, n, f: f(n(y))),
+    "the residual around attention is missing": _lines(lambda x, n, f: f(n(x))),
+    "the MLP's result was added to the block's input, so what attention added is lost":
+        _lines(second=lambda x, y, n, f: x + f(n(y))),
+    "norm1 is used twice and norm2 never": _with_parts(0, 1, 0, 3),
+    "norm1 and norm2 are swapped": _with_parts(2, 1, 0, 3),
+    "attention and the MLP are swapped: attn comes first": _with_parts(0, 3, 2, 1),
+    "the MLP runs before attention": _with_parts(2, 3, 0, 1),
+    "both residuals were taken from the normalized tokens. Add each branch to x as it came: x + attn(norm1(x))":
+        _both(lambda x, n, f: n(x) + f(n(x))),
+    "the second residual was taken from norm2's output. Add the MLP to the stream as it was before norm2":
+        _lines(second=lambda x, y, n, f: n(y) + f(n(y))),
+    "the first residual was taken from norm1's output. Add attention to x as it came":
+        _lines(lambda x, n, f: n(x) + f(n(x))),
+    "the branches run side by side, both on x. The MLP comes after attention and sees its result":
+        _lines(second=lambda x, y, n, f: y + f(n(x))),
+    "the MLP reads attention's result alone. It reads the sum, x + attn(norm1(x))":
+        _lines(lambda x, n, f: f(n(x)), lambda x, y, n, f: x + y + f(n(y))),
+    "x was added twice: the second line adds to the result of the first, which has x in it":
+        _lines(second=lambda x, y, n, f: x + y + f(n(y))),
+    "no norm is used: x + attn(x), then x + mlp(x)": _both(lambda x, n, f: x + f(x)),
+    "norm1 is not used: attention reads norm1(x)": _lines(lambda x, n, f: x + f(x)),
+    "norm2 is not used: the MLP reads norm2(x)": _lines(second=lambda x, y, n, f: y + f(y)),
+    "the norms stand after the branches, x + norm(branch(x)). They belong before: x + branch(norm(x))":
+        _both(lambda x, n, f: x + n(f(x))),
+    "the MLP's result is lost: x + mlp(norm2(x)) must be kept, in x, or returned":
+        _lines(second=lambda x, y, n, f: y),
+    "attention's result is lost: x + attn(norm1(x)) must be kept, in x": _lines(lambda x, n, f: x),
+    "there is one norm too many, on the stream at the end. The model has it once, after its last block":
+        _lines(second=lambda x, y, n, f: n(y + f(n(y)))),
+}  # fmt: skip
+EXERCISES["pre_norm_block"] = Exercise(
+    reference=pre_norm_block,
+    truth=lambda x, norm1, *_: norm1.__self__.layer(x.double()).to(x.dtype),
+    given=_block_input,
+    mistakes=PRE_NORM_BLOCK,
+    right=[lambda x, norm1, attn, norm2, mlp: (y := attn(norm1(x)).add(x)).add(mlp(norm2(y)))],
+    shape="a block keeps the shape, so that blocks can be stacked",
+    otherwise="the numbers differ from nn.TransformerEncoderLayer(norm_first=True)",
+)
 
 
 def drop_path(x: Float[Tensor, "b ..."], p: float, training: bool) -> Float[Tensor, "b ..."]:
@@ -191,60 +253,149 @@ def drop_path(x: Float[Tensor, "b ..."], p: float, training: bool) -> Float[Tens
     return x * keep / (1 - p)
 
 
-@checks(drop_path)
-def check_drop_path(fn):
-    p, images = 0.2, 2000
-    x = torch.rand(images, TOKENS, DIM) + 1  # no zero inside
-    expect(
-        close(call(fn, x, p, False), x),
-        "in evaluation nothing may be dropped and nothing scaled: return x when training is False",
-    )
-    expect(close(call(fn, x, 0.0, True), x), "with p = 0 nothing may change")
-    result = call(fn, x, p, True)
-    expect_shape(result, tuple(x.shape), "draw a mask of shape (b, 1, 1); it broadcasts")
-    factor = result / x
-    dropped = factor == 0
-    per_image = dropped.flatten(1)
-    whole = torch.equal(per_image, per_image[:, :1].expand_as(per_image))
-    tokens_whole = torch.equal(dropped, dropped[:, :, :1].expand_as(dropped))
-    channels_whole = torch.equal(dropped, dropped[:, :1].expand_as(dropped))
-    expect(whole or not tokens_whole, "you drop single tokens. Draw once for each image: a mask of shape (b, 1, 1)")
-    expect(whole or not channels_whole, "you drop channels of an image. Draw once for each image: (b, 1, 1)")
-    expect(whole, "you drop single numbers: that is dropout. Draw once for each image: a mask of shape (b, 1, 1)")
-    share = per_image[:, 0].float().mean().item()
-    if share in (0, 1):  # by one draw for all, or is it always so?
-        always = all(((call(fn, x[:3], p, True) == 0).float().mean().item() == share) for _ in range(100))
-        expect(not (always and share), "everything is zeroed in training. p is the chance for one image")
-        constant = close(factor, torch.full_like(factor, factor.mean()))
-        expect(not (always and constant), "nothing is dropped in training: zero each image with probability p")
-        expect(not always, "no image is zeroed: the mask must hold zeros and ones. Compare the random number with p")
-    expect(share not in (0, 1), "one draw decides for the whole batch. Draw for each image: a mask of shape (b, 1, 1)")
-    anew = not torch.equal(result, call(fn, x, p, True))
-    expect(anew, "two calls drop the same images: draw anew each time, and set no seed inside")
-    expect(
-        abs(share - (1 - p)) > 0.06,
-        f"with p = {p} a share of {share:.2f} was dropped: p is the chance to drop, not to keep",
-    )
-    expect(abs(share - p) < 0.06, f"with p = {p} a share of {share:.2f} was dropped")
-    scale = factor[~dropped]
-    mistakes = {
-        f"the images that stay are not scaled, so the mean shrinks. Divide by 1 − p = {1 - p}": 1.0,
-        "the images that stay were divided by p. Divide by 1 − p, the chance to stay": 1 / p,
-        "the images that stay were multiplied by 1 − p. Divide by it": 1 - p,
-    }
-    compare(
-        scale,
-        torch.full_like(scale, 1 / (1 - p)),
-        {hint: torch.full_like(scale, wrong) for hint, wrong in mistakes.items()},
-        f"the images that stay must be divided by 1 − p = {1 - p}, so that the mean stays",
-    )
-    alone = [bool((call(fn, x[:1], 0.5, True) == 0).all()) for _ in range(50)]
-    expect(
-        any(alone) and not all(alone),
-        "an image alone in its batch always meets the same fate: you drop a fixed number. Draw for each image apart",
-    )
-    for shape in [(7, 3), (2, 3, 4, 5)]:
-        expect_shape(call(fn, torch.rand(shape), p, True), shape, "x may have any number of axes: use x.ndim, not 3")
+# What is asked of drop_path. Draws differ from answer to answer, so we compare what they must have in common.
+def _returned(fn, *args):
+    return fn(*args)
+
+
+def _kind(fn, *args):
+    result = fn(*args)
+    return torch.zeros_like(result) if isinstance(result, Tensor) else result
+
+
+def _draws(fn, x, p, training):
+    """30 calls in numbers.
+
+    Whether tokens and channels are zeroed as a whole, and all images alike; the smallest and the largest fraction of
+    zeroed images, p where it is close; whether the images differ from call to call, and how many they are; the smallest
+    and the largest factor of what stays.
+    """
+    factors = torch.stack([fn(x, p, training) / x for _ in range(30)])
+    zero, stays = factors == 0, factors[factors != 0]
+    units = [(zero == zero.narrow(axis, 0, 1)).all().item() for axis in (3, 2, 1)]
+    images = zero.flatten(2).all(2)
+    fractions = [p if abs(one - p) < 0.1 else round(one, 1) for one in images.float().mean(1).tolist()]
+    varied = [len(images.unique(dim=0)) > 1, len(images.sum(1).unique()) > 1]
+    scales = stays.aminmax() if len(stays) else (0, 0)
+    return torch.tensor([*units, min(fractions), max(fractions), *varied, *scales], dtype=torch.float32)
+
+
+def _draws_in_words(got, want, question, x, p, training):
+    """The first of these numbers that is wrong."""
+    if question is not _draws:
+        return ""
+    if (got[:3] != want[:3]).any():
+        unit = "images" if got[:2].all() else "tokens" if got[0] else "channels" if got[1] else "numbers"
+        return f"you drop single {unit}{', the same in all images' * bool(got[2])}. Draw once for each image: (b, 1, 1)"
+    if (got[3:5] != want[3:5]).any():
+        return f"with p = {p} a fraction of {got[3]:.1f} to {got[4]:.1f} of the images was dropped, from call to call"
+    return f"the images that stay must be divided by 1 − p = {1 - p}, so that the mean stays"
+
+
+def _gradient(fn, x, p, training):
+    """1 if the gradient is what each image was multiplied by."""
+    leaf = x.clone().requires_grad_()
+    result = fn(leaf, p, training)
+    (gradient,) = torch.autograd.grad(result.sum(), leaf) if result.requires_grad else (0 * x - 1,)
+    return torch.isclose(gradient, result.detach() / x).all().float()[None]
+
+
+def _asked(question, *shape, p=0.25, training=True, dtype=torch.float32):
+    """Arguments, with no zero in the images."""
+    return lambda: (question, torch.rand(shape, dtype=dtype) + 1, p, training)
+
+
+def _per_image(x):
+    return [len(x)] + [1] * (x.ndim - 1)
+
+
+def _in_training(drop):
+    return lambda x, p, training: drop(x, p) if training and p else x
+
+
+def _masked(shape=_per_image, scale=lambda p: 1 / (1 - p), draw=lambda p, shape: torch.rand(shape) >= p):
+    return _in_training(lambda x, p: x * draw(p, shape(x)) * scale(p))
+
+
+def _reseeded(x, p, training):
+    torch.manual_seed(3)
+    return drop_path(x, p, training)
+
+
+DROP_PATH = {
+    "that is the wrong way round: images are dropped in training, not in evaluation":
+        lambda x, p, training: drop_path(x, p, not training),
+    "the factor 1 − p belongs into training, as a divisor. In evaluation x comes back as it is":
+        lambda x, p, training: _masked(scale=lambda p: 1)(x, p, True) if training else x * (1 - p),
+    "you drop single tokens. Draw once for each image: a mask of shape (b, 1, 1)":
+        _masked(lambda x: [*x.shape[:2], *_per_image(x)[2:]]),
+    "you drop channels of an image. Draw once for each image: a mask of shape (b, 1, 1)":
+        _masked(lambda x: [*_per_image(x)[:-1], x.shape[-1]]),
+    "you drop single numbers: that is dropout. Draw once for each image: a mask of shape (b, 1, 1)": F.dropout,
+    "you drop single numbers, the same in all images": _masked(lambda x: [1, *x.shape[1:]]),
+    "nothing is dropped in training: zero each image with probability p": lambda x, p, training: x,
+    "everything is zeroed in training. p is the chance for one image": _in_training(lambda x, p: 0 * x),
+    "one draw decides for the whole batch. Draw for each image: a mask of shape (b, 1, 1)":
+        _masked(lambda x: [1] * x.ndim),
+    "no image is zeroed: the mask must hold zeros and ones. Compare the random number with p":
+        _masked(draw=lambda p, shape: torch.rand(shape) + 1 - p),
+    "p is the chance to drop, not to keep": _masked(scale=lambda p: 1 / p, draw=lambda p, shape: torch.rand(shape) < p),
+    "randn is normally distributed. torch.rand draws evenly between 0 and 1":
+        _masked(draw=lambda p, shape: torch.randn(shape) >= p),
+    "two calls drop the same images: draw anew each time, and set no seed inside": _reseeded,
+    "an image alone in its batch always meets the same fate: you drop a fixed number. Draw for each image apart":
+        _masked(draw=lambda p, shape: (torch.randperm(shape[0]) >= round(p * shape[0])).reshape(shape)),
+    "the images that stay are not scaled, so the mean shrinks. Divide by 1 − p": _masked(scale=lambda p: 1),
+    "the images that stay were divided by p. Divide by 1 − p, the chance to stay": _masked(scale=lambda p: 1 / p),
+    "the images that stay were multiplied by 1 − p. Divide by it": _masked(scale=lambda p: 1 - p),
+    "x may have any number of axes: use x.ndim, not the 3 axes of a mask (b, 1, 1)": _masked(lambda x: (len(x), 1, 1)),
+}  # fmt: skip
+EXERCISES["drop_path"] = Exercise(
+    reference=drop_path,
+    truth=lambda x, p, training: x,
+    run=lambda fn, question, *args: question(fn, *args),
+    cases=[
+        Case(
+            given=_asked(_returned, 200, 5, 6, training=False),
+            hint="in evaluation nothing may be dropped and nothing scaled: return x when training is False",
+            caught=lambda x, p, training: drop_path(x, p, True),
+        ),
+        Case(
+            given=_asked(_returned, 200, 5, 6, p=0.0),
+            hint="with p = 0 nothing may change",
+            caught=lambda x, p, training: drop_path(x, max(p, 0.1), training),
+        ),
+        Case(given=_asked(_kind, 200, 5, 6), hint="draw a mask of shape (b, 1, 1); it broadcasts"),
+        Case(
+            given=_asked(_kind, 1, 5, 6),
+            hint="right for 200 images, wrong for one: does a squeeze() drop its axis?",
+            caught=_in_training(lambda x, p: drop_path(x, p, True).squeeze(0)),
+        ),
+        Case(given=_asked(_draws, 200, 5, 6), truth=torch.tensor([1, 1, 0, 0.25, 0.25, 1, 1, 4 / 3, 4 / 3])),
+        *(
+            Case(given=_asked(_kind, *shape), hint="x may have any number of axes: use x.ndim, not 3")
+            for shape in [(7, 3), (2, 3, 4, 5), (5,)]
+        ),
+        Case(
+            given=_asked(_gradient, 40, 5, 6),
+            hint="the numbers are right, but the gradient isn't: no_grad(), .detach() or .data hides x from autograd",
+            truth=torch.ones(1),
+            caught=lambda x, p, training: drop_path(x.detach(), p, training),
+        ),
+        Case(
+            given=_asked(_kind, 4, 5, 6, dtype=torch.float64),
+            hint="right for float32, wrong for float64",
+            caught=_in_training(lambda x, p: drop_path(x, p, True).float()),
+        ),
+    ],
+    mistakes=DROP_PATH,
+    right=[
+        _in_training(lambda x, p: x * x.new_empty(_per_image(x)).bernoulli_(1 - p) / (1 - p)),
+        lambda x, p, training: torch.stack([F.dropout(x.new_ones(()), p, training) * one for one in x]),
+    ],
+    explain=_draws_in_words,
+    dtype=True,
+)
 
 
 def drop_path_rates(drop_path_rate: float, depth: int) -> list[float]:
@@ -252,31 +403,61 @@ def drop_path_rates(drop_path_rate: float, depth: int) -> list[float]:
     return [drop_path_rate * i / max(depth - 1, 1) for i in range(depth)]
 
 
-@checks(drop_path_rates)
-def check_drop_path_rates(fn):
-    def rates(rate: float, depth: int) -> Tensor:
-        given = torch.as_tensor(call(fn, rate, depth), dtype=torch.float32)
-        expect_shape(given, (depth,), "one rate for each block")
-        return given
+def _as_list(fn, *args):
+    """Tensors and arrays may stand for lists."""
+    rates = fn(*args)
+    return rates.tolist() if getattr(rates, "ndim", 0) == 1 else rates
 
-    mistakes = {
-        "the last block stays below the rate: from first to last there are depth − 1 steps": [
-            0.0, 0.06, 0.12, 0.18, 0.24,
-        ],
-        "the first block should have rate 0 (Huang et al. 2016 start a step higher; timm and torchvision do not)": [
-            0.06, 0.12, 0.18, 0.24, 0.3,
-        ],
-        "the line falls. The first blocks are skipped least, the last ones most": [0.3, 0.225, 0.15, 0.075, 0.0],
-        "every block has the same rate. The first should have 0, and then it rises": [0.3] * 5,
-        "these are the chances to keep. Return the chances to drop": [1.0, 0.925, 0.85, 0.775, 0.7],
-    }  # fmt: skip
-    compare(
-        rates(0.3, 5),
-        torch.tensor([0.0, 0.075, 0.15, 0.225, 0.3]),
-        {hint: torch.tensor(wrong) for hint, wrong in mistakes.items()},
-        "for drop_path_rate 0.3 and depth 5 the rates are 0, 0.075, 0.15, 0.225, 0.3",
-    )
-    expect(close(rates(0.2, 1), torch.zeros(1)), "a single block is the first one: its rate is 0")
+
+def _each(rate_of):
+    """The rates by the number of the block."""
+    return lambda rate, depth: [rate_of(rate, i, depth) for i in range(depth)]
+
+
+DROP_PATH_RATES = {
+    "the last block stays below the rate: from first to last there are depth − 1 steps":
+        _each(lambda rate, i, depth: rate * i / depth),
+    "the first block should have rate 0 (Huang et al. 2016 start a step higher; timm and torchvision do not)":
+        _each(lambda rate, i, depth: rate * (i + 1) / depth),
+    "ZeroDivisionError: with depth 1 there is no step. A single block is the first one: its rate is 0":
+        _each(lambda rate, i, depth: rate * i / (depth - 1)),
+    "the line falls. The first blocks are skipped least, the last ones most":
+        lambda rate, depth: drop_path_rates(rate, depth)[::-1],
+    "every block has the same rate. The first should have 0, and then it rises": _each(lambda rate, i, depth: rate),
+    "these are the chances to keep. Return the chances to drop":
+        _each(lambda rate, i, depth: 1 - drop_path_rates(rate, depth)[i]),
+    "there is one rate too many: one for each block is wanted":
+        lambda rate, depth: [rate * i / depth for i in range(depth + 1)],
+    "the last rate is missing: a range, or arange, stops before its end":
+        lambda rate, depth: drop_path_rates(rate, depth)[:-1],
+    "a list with one rate for each block was wanted, not a number": lambda rate, depth: rate,
+    "a step is rate / (depth − 1), not the whole rate": _each(lambda rate, i, depth: rate * i),
+    "drop_path_rate is missing: the line ends at it, not at 1": lambda rate, depth: drop_path_rates(1, depth),
+    "the line should be straight: the same step from block to block":
+        _each(lambda rate, i, depth: rate * (i / max(depth - 1, 1)) ** 2),
+    "the rates are rounded. Return them as they are":
+        _each(lambda rate, i, depth: round(drop_path_rates(rate, depth)[i], 2)),
+}  # fmt: skip
+EXERCISES["drop_path_rates"] = Exercise(
+    reference=drop_path_rates,
+    truth=lambda rate, depth: torch.linspace(0, rate, depth, dtype=torch.float64).tolist(),
+    run=_as_list,
+    cases=[
+        Case(
+            given=lambda: (0.3, 5), hint="for drop_path_rate 0.3 and depth 5 the rates are 0, 0.075, 0.15, 0.225, 0.3"
+        ),
+        Case(given=lambda: (0.7, 12), hint="right for 0.3 and 5 blocks, wrong for 0.7 and 12"),
+        Case(
+            given=lambda: (0.2, 1),
+            hint="a single block is the first one: its rate is 0",
+            caught=lambda rate, depth: drop_path_rates(rate, depth) if depth > 1 else [rate],
+        ),
+        Case(given=lambda: (0.0, 4), hint="with drop_path_rate 0 every block has rate 0"),
+    ],
+    mistakes=DROP_PATH_RATES,
+    right=[lambda rate, depth: torch.linspace(0, rate, depth), lambda *args: tuple(drop_path_rates(*args))],
+    shape="one rate for each block",
+)
 
 
 def block_multiply_adds(num_tokens: int, dim: int, mlp_ratio: float) -> tuple[int, int]:
@@ -286,46 +467,95 @@ def block_multiply_adds(num_tokens: int, dim: int, mlp_ratio: float) -> tuple[in
     return projections + mixing, 2 * num_tokens * dim * int(dim * mlp_ratio)
 
 
-@checks(block_multiply_adds)
-def check_block_multiply_adds(fn):
-    n, d, hidden, ratio = 50, 12, 36, 3.0
-    x, matrix = torch.empty(n, d, device="meta"), torch.empty(d, d, device="meta")
-    with FlopCounterMode(display=False) as counter:  # PyTorch counts a multiply-add as two operations
+def _counted_by_torch(n, d, ratio):
+    """The same from products that PyTorch counts, a multiply-add as two operations."""
+    x, matrix, hidden = torch.empty(n, d, device="meta"), torch.empty(d, d, device="meta"), math.floor(d * ratio)
+    with FlopCounterMode(display=False) as attention:
         q, k, v = x @ matrix, x @ matrix, x @ matrix
         (q @ k.T) @ v @ matrix
-    attention = counter.get_total_flops() // 2
-    with FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False) as mlp:
         nn.Sequential(nn.Linear(d, hidden), nn.Linear(hidden, d)).to("meta")(x)
-    mlp = counter.get_total_flops() // 2
+    return attention.get_total_flops() // 2, mlp.get_total_flops() // 2
 
-    pair = call(fn, n, d, ratio)
-    expect(isinstance(pair, tuple | list) and len(pair) == 2, f"expected two numbers (attention, mlp), got {pair!r}")
-    expect(tuple(pair) != (mlp, attention), "the two are swapped: return (attention, mlp)")
-    expect(
-        tuple(pair) != (2 * attention, 2 * mlp),
-        "you counted operations. A multiplication and the addition after it are one multiply-add",
-    )
-    projection, mix = n * d * d, n * n * d
-    hints = {
-        3 * projection + 2 * mix: "the projection after the heads is missing from attention: four matrices, not three",
-        projection + 2 * mix: "attention has four projections: queries, keys, values, and the one after the heads",
-        4 * projection
-        + mix: "attention multiplies n × n twice: q kᵀ makes the scores, and the weights average the values",
-        4 * projection + 2 * n * n: "each of the n × n scores is a dot product over the channels, not one multiply-add",
-        4 * projection: "attention's mixing is missing: the n × n scores, and the weighted mean of the values",
-        2 * mix: "attention's four projections are missing",
-    }
-    expect(pair[0] not in hints, hints.get(pair[0], ""))
-    expect(pair[0] == attention, f"attention on {n} tokens of {d} takes {attention} multiply-adds, got {pair[0]}")
-    hints = {
-        mlp // 2: "the MLP has two layers: one up to mlp_ratio·dim, one back",
-        2 * n * d * 4 * d: "mlp_ratio is an argument; you wrote 4 into the formula",
-        mlp // n: "the MLP runs on every token: multiply by num_tokens",
-        mlp * n: "the MLP never compares tokens, so its cost grows with n, not n²",
-        2 * n * hidden: "a layer from d to r·d numbers takes d·r·d multiply-adds for each token, not r·d",
-    }
-    expect(pair[1] not in hints, hints.get(pair[1], ""))
-    expect(pair[1] == mlp, f"the MLP with ratio {ratio} on {n} tokens of {d} takes {mlp} multiply-adds, got {pair[1]}")
+
+def _part(fn, which, *args):
+    """One of the two counts, so that a mistake in one does not hide that in the other."""
+    pair = fn(*args)
+    return pair[which] if isinstance(pair, list | tuple | Tensor) and len(pair) == 2 else pair
+
+
+def _attention(count):
+    return lambda n, d, ratio: (count(n, d), block_multiply_adds(n, d, ratio)[1])
+
+
+def _mlp(count):
+    return lambda n, d, ratio: (block_multiply_adds(n, d, ratio)[0], count(n, d, ratio))
+
+
+BLOCK_MULTIPLY_ADDS = {
+    "two numbers were wanted, (attention, mlp), not their sum": lambda *sizes: sum(block_multiply_adds(*sizes)),
+    "the two are swapped: return (attention, mlp)": lambda *sizes: block_multiply_adds(*sizes)[::-1],
+    "you counted operations. A multiplication and the addition after it are one multiply-add":
+        lambda *sizes: tuple(2 * count for count in block_multiply_adds(*sizes)),
+    "the projection after the heads is missing from attention: four matrices, not three":
+        _attention(lambda n, d: 3 * n * d * d + 2 * n * n * d),
+    "attention has four projections: queries, keys, values, and the one after the heads":
+        _attention(lambda n, d: n * d * d + 2 * n * n * d),
+    "attention multiplies n × n twice: q kᵀ makes the scores, and the weights average the values":
+        _attention(lambda n, d: 4 * n * d * d + n * n * d),
+    "each of the n × n scores is a dot product over the channels, not one multiply-add":
+        _attention(lambda n, d: 4 * n * d * d + 2 * n * n),
+    "attention's mixing is missing: the n × n scores, and the weighted mean of the values":
+        _attention(lambda n, d: 4 * n * d * d),
+    "attention's four projections are missing": _attention(lambda n, d: 2 * n * n * d),
+    "attention's projections run on every token": _attention(lambda n, d: 4 * d * d + 2 * n * n * d),
+    "each token meets every other: mixing costs n², not n": _attention(lambda n, d: 4 * n * d * d + 2 * n * d),
+    "the class token is one of num_tokens already: no + 1": lambda n, *sizes: block_multiply_adds(n + 1, *sizes),
+    "biases are not counted: matrix products only": lambda n, d, ratio: (
+        4 * n * (d + 1) * d + 2 * n * n * d, n * (d + 1) * int(d * ratio) + n * (int(d * ratio) + 1) * d
+    ),
+    "the softmax is not counted: matrix products only": _attention(lambda n, d: 4 * n * d * d + n * n * (2 * d + 1)),
+    "the MLP has two layers: one up to mlp_ratio·dim, one back": _mlp(lambda n, d, ratio: n * d * int(d * ratio)),
+    "mlp_ratio is an argument; you wrote 4 into the formula": _mlp(lambda n, d, ratio: 8 * n * d * d),
+    "the MLP runs on every token: multiply by num_tokens": _mlp(lambda n, d, ratio: 2 * d * int(d * ratio)),
+    "the MLP never compares tokens, so its cost grows with n, not n²":
+        _mlp(lambda n, d, ratio: 2 * n * n * d * int(d * ratio)),
+    "a layer from d to r·d numbers takes d·r·d multiply-adds for each token, not r·d":
+        _mlp(lambda n, d, ratio: 2 * n * int(d * ratio)),
+    "the MLP's second layer is r·d × d, back to dim, not r·d × r·d":
+        _mlp(lambda n, d, ratio: n * int(d * ratio) * (d + int(d * ratio))),
+    "mlp_ratio itself was rounded. Round the width, int(dim * mlp_ratio)":
+        _mlp(lambda n, d, ratio: 2 * n * d * d * int(ratio)),
+    "the hidden width is a whole number: int(dim * mlp_ratio), 26 and not 26.73":
+        _mlp(lambda n, d, ratio: 2 * n * d * d * ratio),
+    "the hidden width is rounded down: int(dim * mlp_ratio), 26 and not 27":
+        _mlp(lambda n, d, ratio: 2 * n * d * round(d * ratio)),
+    "int() stands around the product. Round the hidden width: 2 · n · d · int(dim * mlp_ratio)":
+        _mlp(lambda n, d, ratio: int(2 * n * d * d * ratio)),
+}  # fmt: skip
+EXERCISES["block_multiply_adds"] = Exercise(
+    reference=block_multiply_adds,
+    truth=_counted_by_torch,
+    run=_part,
+    cases=[
+        Case(
+            given=lambda: (0, 50, 12, 3.0),
+            hint="attention on 50 tokens of 12 takes 88,800 multiply-adds: return it as the first of two numbers",
+        ),
+        Case(
+            given=lambda: (1, 50, 12, 3.0),
+            hint="the MLP with ratio 3.0 on 50 tokens of 12 takes 43,200 multiply-adds, the second of two numbers",
+        ),
+        Case(given=lambda: (0, 7, 10, 2.673), hint="attention is right for 50 tokens of 12, wrong for 7 tokens of 10"),
+        Case(
+            given=lambda: (1, 7, 10, 2.673),
+            hint="the hidden width is int(dim * mlp_ratio), rounded down: 10 · 2.673 makes 26",
+        ),
+    ],
+    mistakes=BLOCK_MULTIPLY_ADDS,
+    right=[lambda n, d, ratio: [2 * n * d * (2 * d + n), n * d * int(d * ratio) * 2.0]],
+    tolerance=0,
+)
 
 
 @torch.no_grad()
@@ -339,17 +569,20 @@ def norm_is_alive(block: nn.Module, name: str, x: Float[Tensor, "b n d"]) -> boo
     return not torch.equal(before, twin(x))
 
 
-class _DeadNorms(nn.Module):
-    """A sick block: its norms are run and their results thrown away; those named in ``alive`` are used.
+DIM = 6
+
+
+class _Patient(nn.Module):
+    """Two residual lines whose norms are run and their results thrown away; those named in ``alive`` are used.
 
     ``loudness`` is a factor of all branches, as LayerScale has one.
     """
 
-    def __init__(self, alive: tuple[str, ...] = (), loudness: float = 1.0):
+    def __init__(self, *alive: str, loudness: float = 1.0, training: bool = False):
         super().__init__()
-        self.loudness = loudness
         self.norm1, self.norm2, self.drop = nn.LayerNorm(DIM), nn.LayerNorm(DIM), nn.Dropout(0.5)
-        self.fc1, self.fc2, self.alive = nn.Linear(DIM, DIM), nn.Linear(DIM, DIM), alive
+        self.fc1, self.fc2, self.alive, self.loudness = nn.Linear(DIM, DIM), nn.Linear(DIM, DIM), alive, loudness
+        self.train(training)
 
     def forward(self, x):
         for name, branch in (("norm1", self.fc1), ("norm2", self.fc2)):
@@ -358,55 +591,114 @@ class _DeadNorms(nn.Module):
         return x
 
 
-@checks(norm_is_alive)
-def check_norm_is_alive(fn):
-    x = torch.randn(BATCH, TOKENS, DIM)
+def _layer(norm_first):
+    return nn.TransformerEncoderLayer(DIM, 3, DIM + 5, dropout=0.0, batch_first=True, norm_first=norm_first)
 
-    def answer(block: nn.Module, name: str) -> bool:
-        with torch.enable_grad():  # an answer may look at gradients
-            return yes_or_no(call(fn, block, name, x))
 
-    def layer(norm_first: bool) -> nn.Module:
-        return nn.TransformerEncoderLayer(DIM, HEADS, HIDDEN, dropout=0.0, batch_first=True, norm_first=norm_first)
+def _changed(block, change):
+    """``block`` after a change of its first norm."""
+    change(block.norm1)
+    return block
 
-    healthy = answer(layer(norm_first=True), "norm1")
-    dead = answer(_DeadNorms().eval(), "norm1")
-    expect(healthy or not dead, "the answers are inverted: True means that the output depends on the norm")
-    expect(healthy, "a healthy pre-norm block was called dead")
-    expect(
-        not dead, "a dead norm was called alive. It exists and it runs, but nobody uses its result: look at the output"
-    )
-    expect(
-        not answer(_DeadNorms().train(), "norm1"),
-        "a dead norm in training mode was called alive: dropout alone makes two calls differ. Call block.eval() first",
-    )
-    stale = _DeadNorms().eval()
-    stale.norm1.weight.grad = torch.ones(DIM)
-    expect(not answer(stale, "norm1"), "a gradient left over from an earlier step was taken for life: clear it first")
-    half = _DeadNorms(alive=("norm1",)).eval()
-    expect(
-        answer(half, "norm1") and not answer(half, "norm2"),
-        "in a block whose norm1 is alive and whose norm2 is dead, the two were not told apart: use `name`",
-    )
-    expect(
-        answer(layer(norm_first=False), "norm1"),
-        "norm1 of a post-norm block was called dead. There norm2 follows, whose outputs sum to a constant: "
-        "compare the outputs, not their sum",
-    )
-    quiet = _DeadNorms(alive=("norm1", "norm2"), loudness=1e-6).eval()
-    expect(
-        answer(quiet, "norm1"),
-        "a norm was called dead in a block whose branches are multiplied by 0.000001, as LayerScale may do: the output "
-        "moves by as little. A dead norm leaves every bit as it is, so compare with torch.equal",
-    )
-    fresh = _DeadNorms(alive=("norm1",)).eval()
-    nn.init.zeros_(fresh.norm1.weight)
-    expect(
-        answer(fresh, "norm1"),
-        "a norm whose weight and bias are 0 to begin with was called dead: setting them to 0 changes nothing there",
-    )
-    nested = nn.Sequential(half)
-    expect(
-        answer(nested, "0.norm1") and not answer(nested, "0.norm2"),
-        "a norm deeper inside the block, such as 0.norm1, was judged wrongly: use block.get_submodule(name)",
-    )
+
+def _with_old_gradient(norm):
+    norm.weight.grad = torch.ones(DIM)
+
+
+def _randomize(norm):
+    norm.weight.normal_()
+    norm.bias.normal_()
+
+
+def _zero(norm):
+    norm.weight.zero_()
+    norm.bias.zero_()
+
+
+def _by_changing(change, equal=torch.equal, find_norm=nn.Module.get_submodule, mode=nn.Module.eval):
+    """Whether the output of a copy changes with its norm."""
+
+    @torch.no_grad()
+    def fn(block, name, x):
+        twin = mode(copy.deepcopy(block))
+        before = twin(x)
+        change(find_norm(twin, name))
+        return not equal(before, twin(x))
+
+    return fn
+
+
+def _by_gradient(judge, loss=lambda y: (y * torch.arange(y.numel()).reshape(y.shape).sin()).sum(), own=copy.deepcopy):
+    """Whether a loss has a gradient for the norm's weight."""
+
+    def fn(block, name, x):
+        twin = own(block).eval()
+        loss(twin(x)).backward()
+        return judge(twin.get_submodule(name).weight.grad)
+
+    return fn
+
+
+# What each case shows: its block, a norm in it, whether that is alive, and an answer that goes wrong there.
+NORMS = {
+    "a healthy pre-norm block was called dead": (lambda: _layer(True), "norm1", True, lambda *_: False),
+    "a dead norm was called alive. It exists and it runs, but nobody uses its result: look at the output": (
+        _Patient, "norm1", False, lambda block, name, x: name in dict(block.named_modules()),
+    ),
+    "a dead norm in training mode was called alive: dropout alone makes two calls differ. Call block.eval() first": (
+        lambda: _Patient(training=True), "norm1", False, _by_changing(_randomize, mode=lambda block: block),
+    ),
+    "a gradient left over from an earlier step was taken for life: clear it first": (
+        lambda: _changed(_Patient(), _with_old_gradient), "norm1", False,
+        _by_gradient(lambda grad: grad is not None, own=lambda block: block),
+    ),
+    "in a block whose norm1 is alive and whose norm2 is dead, norm1 was called dead: judge `name` alone": (
+        lambda: _Patient("norm1"), "norm1", True,
+        lambda block, name, x: all(norm_is_alive(block, one, x) for one in ("norm1", "norm2")),
+    ),
+    "in a block whose norm1 is alive and whose norm2 is dead, the two were not told apart: use `name`": (
+        lambda: _Patient("norm1"), "norm2", False, lambda block, name, x: norm_is_alive(block, "norm1", x),
+    ),
+    "norm1 of a post-norm block was called dead. There norm2 follows, whose outputs sum to a constant: compare the "
+    "outputs, not their sum": (
+        lambda: _layer(False), "norm1", True,
+        _by_gradient(lambda grad: grad is not None and bool(grad.abs().max() > 1e-3), torch.sum),
+    ),
+    "a norm was called dead in a block whose branches are multiplied by 0.000001, as LayerScale may do: the output "
+    "moves by as little. A dead norm leaves every bit as it is, so compare with torch.equal": (
+        lambda: _Patient("norm1", "norm2", loudness=1e-6), "norm1", True, _by_changing(_randomize, torch.allclose),
+    ),
+    "a norm whose weight and bias are 0 to begin with was called dead: setting them to 0, or multiplying them, changes "
+    "nothing there": (
+        lambda: _changed(_Patient("norm1"), torch.no_grad()(_zero)), "norm1", True, _by_changing(_zero),
+    ),
+    "a norm deeper inside the block, 0.norm1, was called dead: use block.get_submodule(name)": (
+        lambda: nn.Sequential(_Patient("norm1")), "0.norm1", True,
+        _by_changing(_randomize, find_norm=getattr),
+    ),
+    "a norm deeper inside the block, 0.norm2, was called alive: use block.get_submodule(name)": (
+        lambda: nn.Sequential(_Patient("norm1")), "0.norm2", False, None,
+    ),
+    "a norm was called alive whose branch is multiplied by 0: it has a gradient, but only zeros in it": (
+        lambda: _Patient("norm1", loudness=0.0), "norm1", False, _by_gradient(lambda grad: grad is not None),
+    ),
+}  # fmt: skip
+EXERCISES["norm_is_alive"] = Exercise(
+    reference=norm_is_alive,
+    cases=[
+        Case(
+            given=lambda make=make, name=name: (make(), name, torch.rand(2, 5, DIM) + 1),
+            truth=truth,
+            hint=hint,
+            caught=caught,
+        )
+        for hint, (make, name, truth, caught) in NORMS.items()
+    ],
+    mistakes={
+        "a fresh norm has weight 1 and bias 0 already: setting them to that changes nothing": (
+            _by_changing(nn.LayerNorm.reset_parameters)
+        ),
+    },
+    right=[_by_gradient(lambda grad: grad is not None and bool(grad.any()))],
+    true_means="that the output depends on the norm",
+)

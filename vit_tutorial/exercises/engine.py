@@ -287,7 +287,8 @@ def _join(*parts: str) -> str:
 
 def explanation(task: Exercise, case: Case, got: Any, want: Any) -> str:
     """What the exercise itself can say of wrong numbers."""
-    if task.explain and isinstance(got, Tensor) and isinstance(want, Tensor) and got.shape == want.shape:
+    tensors = isinstance(got, Tensor) and isinstance(want, Tensor)
+    if task.explain and tensors and (got.shape, got.device) == (want.shape, want.device):
         return task.explain(got, want, *arguments(case))
     return ""
 
@@ -320,7 +321,7 @@ def hint(task: Exercise, guard: Guard, cases: list[Case], failed: Case, got: Any
             alike = [_alike(*pair, task) for pair in zip(answers, outcomes, strict=True)]
             if not verdict or all(alike):  # yes and no are alike too easily
                 fits[said] = sum(alike)
-        elif isinstance(made, Tensor) and isinstance(got, Tensor) and got.shape == made.shape != want.shape:
+        elif all(isinstance(x, Tensor) for x in (got, made, want)) and got.shape == made.shape != want.shape:
             of_this_shape.append(f"expected shape {tuple(want.shape)}, got {tuple(got.shape)}. {said}")
     return max(fits, key=fits.get) if fits else next(iter(of_this_shape), "")
 
@@ -379,6 +380,6 @@ def _gradients(task: Exercise, fn: Callable, case: Case) -> tuple[Tensor | None,
     leaves = [leaf for leaf in leaves if leaf.requires_grad]
     if not isinstance(result, Tensor) or not result.requires_grad or not leaves:
         return None, []
-    weights = torch.randn(result.shape, dtype=result.dtype, generator=torch.Generator().manual_seed(2))
-    found = torch.autograd.grad((result * weights).sum(), leaves, allow_unused=True)
+    weights = torch.randn(result.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    found = torch.autograd.grad((result.double() * weights).sum(), leaves, allow_unused=True)
     return result, [torch.zeros_like(leaf) if one is None else one for leaf, one in zip(leaves, found, strict=True)]
