@@ -116,8 +116,8 @@ EXERCISES["accuracy_per_class"] = Exercise(
     cases=[
         Case(
             given=lambda: (torch.tensor([0, 0, 1, 1, 2, 4]), torch.tensor([0, 1, 1, 1, 3, 2]), 5),
-            hint="class 3 has no image, so nothing is known about it: NaN. Class 4, the last one, has one, and was never "
-            "recognized: 0",
+            hint="class 3 has no image, so nothing is known about it: NaN. Class 4, the last one, has one, and was "
+            "never recognized: 0",
         ),
         Case(
             given=lambda: (torch.tensor([0, 1]), torch.tensor([0, 0]), 4),
@@ -154,7 +154,8 @@ EXERCISES["accuracy_per_class"] = Exercise(
         ),
         "one number for each class, also for one without images: loop over range(num_classes), not over the labels "
         "that occur": lambda labels, said, k: _loop(labels, said, labels.unique()),
-        "torch.bincount stops at the largest label that occurs. Give it minlength=num_classes": lambda labels, said, k: (
+        "torch.bincount stops at the largest label that occurs. Give it "
+        "minlength=num_classes": lambda labels, said, k: (
             torch.bincount(labels[labels == said]) / torch.bincount(labels)
         ),
         "you divided by all images that are *or* were called so (intersection over union), not by those that are": (
@@ -165,7 +166,6 @@ EXERCISES["accuracy_per_class"] = Exercise(
     },
     right=[
         lambda labels, said, k: _loop(labels, said, range(k)),
-        lambda labels, said, k: _one_by_one(labels, said, k).tolist(),
         lambda labels, said, k: (F.one_hot(labels, k) * F.one_hot(said, k)).sum(0) / F.one_hot(labels, k).sum(0),
     ],
     shape="One number for each class, also for one that is never predicted or has no image",
