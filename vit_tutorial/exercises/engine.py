@@ -347,7 +347,8 @@ def _outcome_or_refusal(task: Exercise, fn: Callable, case: Case) -> Any:
 
 def check_gradient(task: Exercise, guard: Guard) -> None:
     """Raise CheckFailed unless gradients flow through the answer as they flow through the reference."""
-    case = Case(given=lambda: change_tensors(task.given(), _leaf))
+    dtype = torch.float32 if "float64" in task.without else torch.float64
+    case = Case(given=lambda: change_tensors(task.given(), lambda x: _leaf(x, dtype)))
     (want, wanted), (got, flowing) = _gradients(task, task.reference, case), _gradients(task, guard, case)
     if want is None:
         return
@@ -363,8 +364,8 @@ def check_gradient(task: Exercise, guard: Guard) -> None:
         )
 
 
-def _leaf(x: Tensor) -> Tensor:
-    return x.double().requires_grad_() if x.is_floating_point() else x
+def _leaf(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return x.to(dtype).requires_grad_() if x.is_floating_point() else x
 
 
 def _gradients(task: Exercise, fn: Callable, case: Case) -> tuple[Tensor | None, list[Tensor]]:

@@ -1,14 +1,18 @@
-"""Checks of chapter 5, the whole Vision Transformer."""
+"""Exercises of chapter 5: the whole Vision Transformer."""
 
 import math
-from typing import Any
+from collections.abc import Callable
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vit_tutorial.exercises.engine import call, checks, close, compare, expect, expect_shape
+from vit_tutorial.exercises.engine import Case, Exercise
+from vit_tutorial.exercises.guard import CheckFailed, same
+
+EXERCISES: dict[str, Exercise] = {}
 
 
 def forward_features(model: nn.Module, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b n d"]:
@@ -53,89 +57,131 @@ class _MixTokens(nn.Module):
         return x + torch.tanh(self.mix[:n, :n] @ self.project(x))
 
 
-@checks(forward_features)
-def check_forward_features(fn):
-    batch, dim, n = 3, 5, 8
-    model = Model((4, 8), patch=2, dim=dim, depth=2, num_classes=7).eval()
-    images = torch.randn(batch, 2, 4, 8)
-    result = call(fn, model, images)
+def _cat(model, x, last=False):
+    cls = model.cls_token.expand(len(x), -1, -1)
+    return torch.cat([x, cls] if last else [cls, x], dim=1)
 
-    patches = model.patch_embed(images)
-    cls, pos = model.cls_token.expand(batch, -1, -1), model.pos_embed
-    x = torch.cat([cls, patches], dim=1)
 
-    def finish(x: Tensor) -> Tensor:
-        return model.norm(model.blocks(x))
+def _features(
+    tokens=lambda model, x: _cat(model, x) + model.pos_embed, finish=lambda model, x: model.norm(model.blocks(x))
+):
+    """forward_features from how the tokens are made of the patches, and what is done to them."""
+    return lambda model, images: finish(model, tokens(model, model.patch_embed(images)))
 
-    truth = finish(x + pos)
-    shape = tuple(result.shape) if isinstance(result, Tensor) else None
-    expect(
-        shape not in ((batch, 7), (batch, n + 1, 7)),
-        f"got {shape}, so the head has run already. forward_features stops before it, at the tokens",
-    )
-    expect(
-        shape not in ((batch, dim), (batch, 1, dim)),
-        "got one token for each image. All tokens were wanted; pooling is the next step",
-    )
-    expect(shape != (batch, n, dim), f"got {n} tokens: the class token is missing, {n + 1} were wanted")
-    expect_shape(result, (batch, n + 1, dim), "one class token and the patches, for each image")
-    mistakes = {
-        "the class token has no position: the positions were added to the patches before it was put in front": [
-            finish(torch.cat([cls, patches + pos[:, 1:]], 1)),
-            finish(torch.cat([cls, patches + pos[:, :-1]], 1)),
-        ],
-        "the class token stands last. Equation 1 puts it first, and the head will read token 0": [
-            finish(torch.cat([patches, cls], 1) + pos)
-        ],
-        "the final LayerNorm is missing, equation 4": [model.blocks(x + pos)],
-        "only the class token went through the final norm. Norm all tokens; it looks at one at a time": [
-            torch.cat([model.norm(model.blocks(x + pos)[:, :1]), model.blocks(x + pos)[:, 1:]], 1)
-        ],
-        "the norm ran before the blocks. In a pre-norm model it stands after the last one": [
-            model.blocks(model.norm(x + pos)),
-            model.blocks(model.norm(x) + pos),
-        ],
-        "the norm ran twice, before the blocks and after them. It stands after the last one only": [
-            finish(model.norm(x + pos)),
-            finish(model.norm(x) + pos),
-        ],
-        "the norm ran after each block. It stands after the last one only": [
-            model.norm(model.blocks[1](model.norm(model.blocks[0](x + pos))))
-        ],
-        "the positions were never added, so the model cannot know where a patch was": [finish(x)],
-        "the positions were added after the blocks, when the tokens have exchanged everything already": [
-            model.norm(model.blocks(x) + pos),
-            model.norm(model.blocks(x)) + pos,
-        ],
-        "the blocks did not run": [model.norm(x + pos)],
-        "only the first of the blocks ran": [model.norm(model.blocks[0](x + pos))],
-        "only the last of the blocks counts: each must run on what the one before it returned": [
-            model.norm(model.blocks[1](x + pos))
-        ],
-        "zeros stand where the class token should be: take model.cls_token": [
-            finish(torch.cat([torch.zeros_like(cls), patches], 1) + pos)
-        ],
-        "the class token joined after the blocks, so it has seen no patch": [
-            model.norm(torch.cat([cls, model.blocks(patches + pos[:, 1:])], 1))
-        ],
-    }
-    for hint, wrongs in mistakes.items():
-        expect(not any(close(result, wrong) for wrong in wrongs), hint)
-    expect(close(result, truth), "the tokens differ from equations 1 to 4: embed, class token, positions, blocks, norm")
 
-    parameters = {name: value for name, value in model.named_parameters() if not name.startswith("head")}
-    with torch.enable_grad():
-        result = call(fn, model, images)
-        expect(
-            result.requires_grad,
-            "no gradient reaches the model, so it cannot be trained: no torch.no_grad(), detach or data here",
-        )
-        gradients = torch.autograd.grad(result.pow(2).sum(), list(parameters.values()), allow_unused=True)
-    for name, gradient in zip(parameters, gradients, strict=True):
-        expect(
-            gradient is not None,
-            f"no gradient reaches {name}, so it would never be trained: use it without .data or detach",
-        )
+def _block_by_block(model, x, after=lambda x: x, keep=True):
+    for block in model.blocks:
+        y = after(block(x))
+        x = y if keep else x
+    return model.norm(y)
+
+
+def _norms_the_class_token_alone(model, x):
+    x = model.blocks(x)
+    return torch.cat([model.norm(x[:, :1]), x[:, 1:]], dim=1)
+
+
+def _reaching_every_parameter(fn, model, images):
+    """What comes out; where it is right, its gradient must reach all parameters but the head's."""
+    result, truth = fn(model, images), forward_features(model, images)
+    if same(result, truth, 1e-5):
+        named = {name: value for name, value in model.named_parameters() if not name.startswith("head")}
+        if not result.requires_grad:
+            raise CheckFailed(
+                "no gradient reaches the model, so it cannot be trained: no torch.no_grad(), detach or data here"
+            )
+        gradients = torch.autograd.grad(result.pow(2).sum(), list(named.values()), retain_graph=True, allow_unused=True)
+        for name, gradient in zip(named, gradients, strict=True):
+            if gradient is None:
+                raise CheckFailed(
+                    f"no gradient reaches {name}, so it would never be trained: use it without .data or detach"
+                )
+    return result
+
+
+def _token_by_token(model, images):
+    """The same in another order: class token and patches get their positions apart, blocks run one by one."""
+    patches = model.patch_embed(images) + model.pos_embed[:, 1:]
+    cls = (model.cls_token + model.pos_embed[:, :1]).repeat(len(patches), 1, 1)
+    return _block_by_block(model, torch.cat([cls, patches], dim=1))
+
+
+EXERCISES["forward_features"] = Exercise(
+    reference=forward_features,
+    truth=_token_by_token,
+    run=_reaching_every_parameter,
+    given=lambda b=3, gh=2, gw=4, depth=2, d=5: (
+        Model((2 * gh, 2 * gw), patch=2, dim=d, depth=depth, num_classes=7).eval(),
+        torch.randn(b, 2, 2 * gh, 2 * gw),
+    ),
+    smallest={"d": 2},
+    without=("float64",),
+    mistakes={
+        "the class token has no position: the positions were added to the patches before it was put "
+        "in front": _features(lambda model, x: _cat(model, x + model.pos_embed[:, 1:])),
+        "the class token has no position: the patches got those from row 0 on, before it was put in front": _features(
+            lambda model, x: _cat(model, x + model.pos_embed[:, :-1])
+        ),
+        "the class token stands last. Equation 1 puts it first, and the head will read token 0": _features(
+            lambda model, x: _cat(model, x, last=True) + model.pos_embed
+        ),
+        "the final LayerNorm is missing, equation 4": _features(finish=lambda model, x: model.blocks(x)),
+        "only the class token went through the final norm. Norm all tokens; it looks at one at a time": _features(
+            finish=_norms_the_class_token_alone
+        ),
+        "the norm ran before the blocks. In a pre-norm model it stands after the last one": _features(
+            finish=lambda model, x: model.blocks(model.norm(x))
+        ),
+        "the norm ran twice, before the blocks and after them. It stands after the last one only": _features(
+            finish=lambda model, x: model.norm(model.blocks(model.norm(x)))
+        ),
+        "the norm ran after each block. It stands after the last one only": _features(
+            finish=lambda model, x: model.norm(_block_by_block(model, x, after=model.norm))
+        ),
+        "the positions were never added, so the model cannot know where a patch was": _features(_cat),
+        "the positions were added after the blocks, when the tokens have exchanged everything already": _features(
+            _cat, lambda model, x: model.norm(model.blocks(x) + model.pos_embed)
+        ),
+        "the positions were added behind the norm, when the tokens have exchanged everything already": _features(
+            _cat, lambda model, x: model.norm(model.blocks(x)) + model.pos_embed
+        ),
+        "the blocks did not run": _features(finish=lambda model, x: model.norm(x)),
+        "only the first of the blocks ran": _features(finish=lambda model, x: model.norm(model.blocks[0](x))),
+        "only the last of the blocks counts: each must run on what the one before it returned": _features(
+            finish=lambda model, x: _block_by_block(model, x, keep=False)
+        ),
+        "zeros stand where the class token should be: take model.cls_token": _features(
+            lambda model, x: torch.cat([torch.zeros_like(x[:, :1]), x], dim=1) + model.pos_embed
+        ),
+        "the class token joined after the blocks, so it has seen no patch": _features(
+            lambda model, x: x + model.pos_embed[:, 1:], lambda model, x: model.norm(_cat(model, model.blocks(x)))
+        ),
+        "the class token is missing: one token more than there are patches was wanted": _features(
+            lambda model, x: x + model.pos_embed[:, 1:]
+        ),
+        "one token for each image came out. All tokens were wanted; pooling is the next step": lambda model, images: (
+            forward_features(model, images)[:, 0]
+        ),
+        "the head has run already. forward_features stops before it, at the tokens": lambda model, images: model.head(
+            forward_features(model, images)
+        ),
+        "the class token has a batch of 1. Expand it to the number of images before it joins: "
+        "cls_token.expand(b, -1, -1)": (
+            lambda model, images: torch.cat([model.cls_token, model.patch_embed(images)], dim=1)
+        ),
+        "an activation was added; the blocks have their own": _features(
+            lambda model, x: torch.relu(_cat(model, x) + model.pos_embed)
+        ),
+        "no gradient reaches pos_embed": _features(lambda model, x: _cat(model, x) + model.pos_embed.data),
+        "no gradient reaches the model": lambda model, images: forward_features(model, images).detach(),
+    },
+    right=[
+        _token_by_token,
+        _features(lambda model, x: torch.cat([model.cls_token.repeat(len(x), 1, 1), x], 1) + model.pos_embed),
+    ],
+    shape="One class token and the patches, for each image",
+    otherwise="the tokens differ from equations 1 to 4: embed, class token, positions, blocks, norm",
+)
 
 
 def pool_tokens(tokens: Float[Tensor, "b n d"], pool: str, num_prefix_tokens: int = 1) -> Float[Tensor, "b d"]:
@@ -143,71 +189,109 @@ def pool_tokens(tokens: Float[Tensor, "b n d"], pool: str, num_prefix_tokens: in
     return tokens[:, 0] if pool == "cls" else tokens[:, num_prefix_tokens:].mean(dim=1)
 
 
-@checks(pool_tokens)
-def check_pool_tokens(fn):
-    batch, n, dim = 3, 7, 5
-    tokens = torch.randn(batch, n, dim)
-    first = torch.stack([tokens[i, 0] for i in range(batch)])
-    result = call(fn, tokens, "cls", 1)
-    shape = tuple(result.shape) if isinstance(result, Tensor) else None
-    expect(shape != (batch, 1, dim), "got (b, 1, d): a slice keeps its axis. Index the token, do not slice it")
-    expect(shape != (n, dim), "that is the whole first image: the batch is axis 0, the tokens are axis 1")
-    expect(
-        shape != (batch, n), "that is one number of each token; the tokens are axis 1, and one whole token is wanted"
-    )
-    expect_shape(result, (batch, dim), "one vector for each image")
-    expect(not close(result, tokens[:, -1]), "pool='cls' read the last token; the class token is the first")
-    expect(not close(result, tokens[:, 1]), "pool='cls' read token 1, a patch; the class token is token 0")
-    for mean in (tokens[:, 1:].mean(1), tokens.mean(1)):
-        expect(not close(result, mean), "pool='cls' gave the mean. Is `pool` used?")
-    expect(close(result, first), "pool='cls' must give token 0 of each image")
-    expect(
-        close(call(fn, tokens, "cls", 3), first),
-        "pool='cls' must give token 0, however many tokens stand in front of the patches",
-    )
-
-    result = call(fn, tokens, "mean", 1)
-    shape = tuple(result.shape) if isinstance(result, Tensor) else None
-    expect(shape not in ((batch, n), (batch, n - 1)), "the mean ran over the d numbers of a token, not over the tokens")
-    expect(shape not in ((n, dim), (n - 1, dim)), "the mean ran over the batch: each image has its own vector")
-    expect(shape != (), "one number: the mean ran over everything. Name the axis of the tokens")
-    expect_shape(result, (batch, dim), "one vector for each image")
-    expect(not close(result, first), "pool='mean' gave the class token. Is `pool` used?")
-    expect(not close(result, tokens.mean(1)), "the mean includes the class token. Skip the first num_prefix_tokens")
-    expect(not close(result, tokens[:, 1:].sum(1)), "that is the sum of the patch tokens, not their mean")
-    expect(
-        not close(result, tokens[:, 1:].sum(1) / n),
-        "the sum over the patch tokens was divided by the number of all tokens, the class token included",
-    )
-    expect(not close(result, tokens[:, :-1].mean(1)), "the last token was left out; the class token is the first")
-    expect(not close(result, tokens[:, 2:].mean(1)), "one token too many was left out: the first patch belongs in")
-    expect(not close(result, tokens[:, 1:].amax(1)), "that is the largest value, not the mean")
-    patches_only = torch.stack([sum(tokens[i, j] for j in range(1, n)) / (n - 1) for i in range(batch)])
-    expect(close(result, patches_only), "pool='mean' must give the mean over the patch tokens of each image")
-    for prefix, hint in [
-        (0, "with num_prefix_tokens=0 there is no class token, but the first patch was left out"),
-        (3, "with num_prefix_tokens=3 three tokens stand in front of the patches; skip them all"),
-    ]:
-        truth = torch.stack([sum(tokens[i, j] for j in range(prefix, n)) / (n - prefix) for i in range(batch)])
-        expect(close(call(fn, tokens, "mean", prefix), truth), hint)
-    result = call(fn, tokens, "mean")
-    expect(close(result, patches_only), "num_prefix_tokens must be 1 where it is not given: keep its default")
-    for pool in ("cls", "mean"):
-        with torch.enable_grad():
-            result = call(fn, tokens.clone().requires_grad_(), pool, 1)
-        expect(
-            result.requires_grad,
-            f"pool={pool!r}: no gradient flows back to the tokens: a detach, .data or no_grad cuts it",
-        )
+def _pool_by_loop(tokens, pool, num_prefix_tokens=1):
+    if pool == "cls":
+        return torch.stack([image[0] for image in tokens])
+    patches = range(num_prefix_tokens, tokens.shape[1])
+    return torch.stack([sum(image[j] for j in patches) / len(patches) for image in tokens])
 
 
-def _number(result: Any) -> int | float:
-    """A number as Python's own, be it Python's, NumPy's or a tensor with one element."""
-    if hasattr(result, "item") and math.prod(result.shape) == 1:
-        result = result.item()
-    is_number = isinstance(result, int | float) and not isinstance(result, bool)
-    expect(is_number, f"expected one number, got {type(result).__name__}")
-    return result
+def _cls_or(mean):
+    def fn(tokens, pool, num_prefix_tokens=1):
+        return tokens[:, 0] if pool == "cls" else mean(tokens, num_prefix_tokens)
+
+    return fn
+
+
+def _mean_or(cls):
+    def fn(tokens, pool, num_prefix_tokens=1):
+        return cls(tokens, num_prefix_tokens) if pool == "cls" else pool_tokens(tokens, pool, num_prefix_tokens)
+
+    return fn
+
+
+def _pooled(pool, prefix=1, **options):
+    return Case(given=lambda: (torch.randn(3, 7, 5), pool, prefix), **options)
+
+
+EXERCISES["pool_tokens"] = Exercise(
+    reference=pool_tokens,
+    truth=_pool_by_loop,
+    given=lambda b=3, n=7, d=5: (torch.randn(b, n, d), "mean", 1),
+    smallest={"n": 2},
+    cases=[
+        _pooled("cls", hint="pool='cls' must give token 0 of each image"),
+        _pooled(
+            "cls",
+            3,
+            hint="pool='cls' must give token 0, however many tokens stand in front of the patches",
+            caught=_mean_or(lambda tokens, prefix: tokens[:, prefix - 1]),
+        ),
+        _pooled(
+            "mean",
+            0,
+            hint="with num_prefix_tokens=0 there is no class token, but the first patch was left out",
+            caught=_cls_or(lambda tokens, prefix: tokens[:, 1:].mean(1)),
+        ),
+        _pooled(
+            "mean",
+            3,
+            hint="with num_prefix_tokens=3 three tokens stand in front of the patches; skip them all",
+            caught=_cls_or(lambda tokens, prefix: tokens[:, min(prefix, 1) :].mean(1)),
+        ),
+        Case(given=lambda: (torch.randn(1, 7, 5), "cls", 1), hint="wrong for a batch of one image with pool='cls'"),
+        Case(
+            given=lambda: (torch.randn(3, 7, 5), "mean"),
+            hint="num_prefix_tokens must be 1 where it is not given: keep its default",
+            caught=lambda tokens, pool, prefix=0: pool_tokens(tokens, pool, prefix),
+        ),
+    ],
+    mistakes={
+        "the mean includes the class token. Skip the first num_prefix_tokens": _cls_or(lambda t, prefix: t.mean(1)),
+        "pool='mean' gave the class token. Is `pool` used?": lambda tokens, pool, prefix=1: tokens[:, 0],
+        "pool='cls' gave the mean. Is `pool` used?": lambda tokens, pool, prefix=1: tokens[:, prefix:].mean(1),
+        "a slice keeps its axis, so (b, 1, d) came out. Index the token, do not slice it": _mean_or(
+            lambda tokens, prefix: tokens[:, :1]
+        ),
+        "the mean keeps its axis, so (b, 1, d) came out: leave out keepdim": _cls_or(
+            lambda tokens, prefix: tokens[:, prefix:].mean(1, keepdim=True)
+        ),
+        "that is the whole first image: the batch is axis 0, the tokens are axis 1": _mean_or(
+            lambda tokens, prefix: tokens[0]
+        ),
+        "pool='cls' read the last token; the class token is the first": _mean_or(lambda tokens, prefix: tokens[:, -1]),
+        "pool='cls' read token 1, a patch; the class token is token 0": _mean_or(lambda tokens, prefix: tokens[:, 1]),
+        "that is one number of each token; the tokens are axis 1, and one whole token is wanted": _mean_or(
+            lambda tokens, prefix: tokens[:, :, 0]
+        ),
+        "the mean ran over everything, so one number came out. Name the axis of the tokens": _cls_or(
+            lambda tokens, prefix: tokens[:, prefix:].mean()
+        ),
+        "the mean ran over the batch: each image has its own vector": _cls_or(
+            lambda tokens, prefix: tokens[:, prefix:].mean(0)
+        ),
+        "the mean ran over the d numbers of a token, not over the tokens": _cls_or(
+            lambda tokens, prefix: tokens[:, prefix:].mean(2)
+        ),
+        "that is the sum of the patch tokens, not their mean": _cls_or(
+            lambda tokens, prefix: tokens[:, prefix:].sum(1)
+        ),
+        "the sum over the patch tokens was divided by the number of all tokens, the class token included": _cls_or(
+            lambda tokens, prefix: tokens[:, prefix:].sum(1) / tokens.shape[1]
+        ),
+        "the last token was left out; the class token is the first": _cls_or(
+            lambda tokens, prefix: tokens[:, : tokens.shape[1] - prefix].mean(1)
+        ),
+        "one token too many was left out: the first patch belongs in": _cls_or(
+            lambda tokens, prefix: tokens[:, prefix + 1 :].mean(1)
+        ),
+        "that is the largest value, not the mean": _cls_or(lambda tokens, prefix: tokens[:, prefix:].amax(1)),
+        "that is the median, not the mean": _cls_or(lambda tokens, prefix: tokens[:, prefix:].median(1).values),
+    },
+    right=[_pool_by_loop],
+    shape="One vector for each image",
+    otherwise="pool='mean' must give the mean over the patch tokens of each image, pool='cls' token 0",
+)
 
 
 def count_parameters(
@@ -233,91 +317,83 @@ def _counted_by_torch(d: int, depth: int, mlp_dim: int, num_patches: int, patch_
     return sum(parameter.numel() for part in parts for parameter in part.parameters())
 
 
-@checks(count_parameters)
-def check_count_parameters(fn):
-    # Chosen so that no two of the differences below are equal; a test sees to it.
-    d, depth, mlp_dim, n, patch_dim, k = 10, 4, 44, 21, 75, 17
-    result = _number(call(fn, d, depth, mlp_dim, n, patch_dim, k))
-    truth = _counted_by_torch(d, depth, mlp_dim, n, patch_dim, k)
-    for missing, hint in missing_parameters(d, depth, mlp_dim, n, patch_dim, k).items():
-        expect(truth - result != missing, f"{missing:,} too few: {hint}")
-    few = truth - result
-    expect(few == 0, f"got {result:,}, wanted {truth:,}: {abs(few):,} too {'few' if few > 0 else 'many'}")
-    result = _number(call(fn, 768, 12, 3072, 196, 768, 1000))
-    expect(result == 86_567_656, f"right for a small model, but ViT-B/16 has 86,567,656 parameters, got {result:,}")
+# What each plausible omission loses, and what to say then. For the sizes of the first case no two lose equally many.
+OMISSIONS: dict[str, Callable[[int, int, int, int, int, int], int]] = {
+    "one vector of embed_dim is missing. It is the class token, its row of the positions (there are num_patches + "
+    "1), or the bias of the patch projection": lambda d, depth, m, n, p, k: d,
+    "two vectors of embed_dim are missing. The final LayerNorm has a weight and a bias; or the class token and its "
+    "position are both missing": lambda d, depth, m, n, p, k: 2 * d,
+    "the table of positions, num_patches + 1 rows, is learned": lambda d, depth, m, n, p, k: (n + 1) * d,
+    "the head has a bias": lambda d, depth, m, n, p, k: k,
+    "the head is missing": lambda d, depth, m, n, p, k: (d + 1) * k,
+    "the patch projection is missing, patch_dim to embed_dim": lambda d, depth, m, n, p, k: (p + 1) * d,
+    "the class token and the table of positions are parameters too": lambda d, depth, m, n, p, k: (n + 2) * d,
+    "one vector of embed_dim in each block is missing: the bias of the attention's output projection, or that of the "
+    "MLP's second layer": lambda d, depth, m, n, p, k: depth * d,
+    "the MLP's first layer has a bias, mlp_dim numbers": lambda d, depth, m, n, p, k: depth * m,
+    "four vectors of embed_dim in each block are missing. It has two LayerNorms, with a weight and a bias each; and "
+    "the four matrices of its attention have a bias each": lambda d, depth, m, n, p, k: depth * 4 * d,
+    "no LayerNorm is counted. Each has a weight and a bias: two in a block, one at the end": (
+        lambda d, depth, m, n, p, k: depth * 4 * d + 2 * d
+    ),
+    "each block has two LayerNorms. One of them, or the weight or the bias of both, is missing": (
+        lambda d, depth, m, n, p, k: depth * 2 * d
+    ),
+    "a LayerNorm has 2·embed_dim parameters, a weight and a bias": lambda d, depth, m, n, p, k: (2 * depth + 1) * d,
+    "each block's attention ends with an output projection, embed_dim to embed_dim": (
+        lambda d, depth, m, n, p, k: depth * (d + 1) * d
+    ),
+    "each block's attention ends with an output projection; its matrix is missing": (
+        lambda d, depth, m, n, p, k: depth * d * d
+    ),
+    "queries, keys and values have a matrix each, so three, and the output projection a fourth": (
+        lambda d, depth, m, n, p, k: depth * 2 * d * (d + 1)
+    ),
+    "queries, keys and values have biases, three times embed_dim in each block": lambda d, depth, m, n, p, k: (
+        depth * 3 * d
+    ),
+    "the biases of the linear layers are missing": lambda d, depth, m, n, p, k: depth * (5 * d + m) + d + k,
+    "the two linear layers of the MLP have biases, mlp_dim and embed_dim": lambda d, depth, m, n, p, k: depth * (d + m),
+    "the MLP has two layers, embed_dim to mlp_dim and back": lambda d, depth, m, n, p, k: depth * (m * d + d),
+    "the attention is missing: four matrices, embed_dim to embed_dim, in each block": (
+        lambda d, depth, m, n, p, k: depth * 4 * d * (d + 1)
+    ),
+    "the MLP is missing: embed_dim to mlp_dim and back, in each block": (
+        lambda d, depth, m, n, p, k: depth * (2 * m * d + m + d)
+    ),
+}
 
 
-def missing_parameters(d: int, depth: int, mlp_dim: int, n: int, patch_dim: int, k: int) -> dict[int, str]:
-    """How many parameters each plausible omission loses, and what to say then."""
-    block = 4 * d * (d + 1) + d * mlp_dim + mlp_dim + mlp_dim * d + d + 4 * d
-    return {
-        d: "one vector of embed_dim. It is the class token, its row of the positions (there are num_patches + 1), "
-        "or the bias of the patch projection",
-        2 * d: "two vectors of embed_dim. The final LayerNorm has a weight and a bias; or the class token and its "
-        "position are both missing",
-        n * d + d: "the table of positions, num_patches + 1 rows, is learned",
-        k: "the head has a bias",
-        d * k + k: "the head is missing",
-        (patch_dim + 1) * d: "the patch projection is missing, patch_dim to embed_dim",
-        n * d + 2 * d: "the class token and the table of positions are parameters too",
-        depth
-        * d: "one vector of embed_dim in each block: the bias of the attention's output projection, or that of the "
-        "MLP's second layer",
-        depth * mlp_dim: "the MLP's first layer has a bias, mlp_dim numbers",
-        depth * 4 * d: "four vectors of embed_dim in each block. It has two LayerNorms, with a weight and a bias each; "
-        "and the four matrices of its attention have a bias each",
-        depth * 4 * d + 2 * d: "no LayerNorm is counted. Each has a weight and a bias: two in a block, one at the end",
-        depth * 2 * d: "each block has two LayerNorms. One of them, or the weight or the bias of both, is missing",
-        (2 * depth + 1) * d: "a LayerNorm has 2·embed_dim parameters, a weight and a bias",
-        depth * d * (d + 1): "each block's attention ends with an output projection, embed_dim to embed_dim",
-        depth * d * d: "each block's attention ends with an output projection; its matrix is missing",
-        depth
-        * 2
-        * d
-        * (d + 1): "queries, keys and values have a matrix each, so three, and the output projection a fourth",
-        depth * 3 * d: "queries, keys and values have biases, three times embed_dim in each block",
-        depth * 4 * d + depth * (mlp_dim + d) + d + k: "the biases of the linear layers are missing",
-        depth * (mlp_dim + d): "the two linear layers of the MLP have biases, mlp_dim and embed_dim",
-        depth * (mlp_dim * d + d): "the MLP has two layers, embed_dim to mlp_dim and back",
-        depth * 4 * d * (d + 1): "the attention is missing: four matrices, embed_dim to embed_dim, in each block",
-        depth * (2 * mlp_dim * d + mlp_dim + d): "the MLP is missing: embed_dim to mlp_dim and back, in each block",
-        (depth - 1) * block: "only one block was counted, there are `depth`",
-    }
+def _lose(term):
+    return lambda *sizes: count_parameters(*sizes) - term(*sizes)
 
 
-def softmax_loss_floor(num_classes: int) -> float:
-    """The smallest cross-entropy that a model with a softmax as its last layer can reach: ln(1 + (C − 1) / e)."""
-    return math.log1p((num_classes - 1) / math.e)
-
-
-@checks(softmax_loss_floor)
-def check_softmax_loss_floor(fn):
-    for classes in (10, 4):
-        # The best that a softmax can give is a one for the true class; torch takes this as logits.
-        best = torch.eye(classes, dtype=torch.float64)
-        truth = F.cross_entropy(best, torch.arange(classes)).item()
-        result = _number(call(fn, classes))
-        rest, e = classes - 1, math.e
-        mistakes = {
-            "0 would need infinite logits. Here each is a probability, so at most 1": 0.0,
-            "ln C is the loss of a model that guesses. A softmax can do better: 1 for the true class": math.log(
-                classes
-            ),
-            "log2 gives bits; PyTorch's cross-entropy takes the natural logarithm": truth / math.log(2),
-            "log10: PyTorch's cross-entropy takes the natural logarithm": truth / math.log(10),
-            "the logarithm is missing: the loss is a difference of logarithms": 1 + rest / e,
-            "the sign of the exponent: e^0 / e^1 is 1/e for each wrong class, not e": math.log1p(rest * e),
-            "there are C − 1 wrong classes: the true one was counted among them": math.log1p(classes / e),
-            "ln(e + C − 1) is the normaliser alone. Subtract the true class's logit, 1": math.log(e + rest),
-            "that is the probability of the true class. The loss is minus its logarithm": e / (e + rest),
-            "the sign: that is the log-probability, the loss is minus this": -truth,
-        }
-        for hint, wrong in mistakes.items():
-            expect(not abs(result - wrong) <= 1e-4, f"got {result:.3f} for {classes} classes. {hint}")
-        expect(
-            abs(result - truth) < 1e-4,
-            f"got {result:.4f} for {classes} classes. Put probabilities (1, 0, …, 0) into the cross-entropy as logits",
-        )
+EXERCISES["count_parameters"] = Exercise(
+    reference=count_parameters,
+    truth=_counted_by_torch,
+    cases=[
+        Case(given=lambda: (10, 4, 44, 21, 75, 17), hint="the count differs from that of PyTorch's own modules"),
+        Case(
+            given=lambda: (768, 12, 3072, 196, 768, 1000),
+            truth=86_567_656,
+            hint="right for a small model, but ViT-B/16 has 86,567,656 parameters",
+            caught=lambda *sizes: 15_507 if sizes[0] == 768 else count_parameters(*sizes),
+        ),
+    ],
+    mistakes={
+        **{hint: _lose(term) for hint, term in OMISSIONS.items()},
+        "only one block was counted, there are `depth`": lambda d, depth, *others: count_parameters(d, 1, *others),
+        "the head reads the class token alone, so it has embed_dim · num_classes weights, once": lambda *sizes: (
+            count_parameters(*sizes) + sizes[0] * sizes[5]
+        ),
+        "one row of positions too many: there are num_patches + 1": lambda *sizes: count_parameters(*sizes) + sizes[0],
+        "the projection sees a whole patch once: patch_dim numbers, not patch_dim for each channel": lambda *sizes: (
+            count_parameters(*sizes) + 2 * sizes[4] * sizes[0]
+        ),
+    },
+    right=[lambda *sizes: float(count_parameters(*sizes)), lambda *sizes: torch.tensor(count_parameters(*sizes))],
+    tolerance=1e-9,
+)
 
 
 def cross_entropy(logits: Float[Tensor, "b k"], labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
@@ -327,81 +403,104 @@ def cross_entropy(logits: Float[Tensor, "b k"], labels: Int[Tensor, " b"]) -> Fl
     return (log_normaliser - shifted[torch.arange(len(labels), device=labels.device), labels]).mean()
 
 
-@checks(cross_entropy)
-def check_cross_entropy(fn):
-    batch, classes = 6, 4
-    logits = 2 * torch.randn(batch, classes)
-    labels = torch.tensor([3, 0, 1, 1, 2, 0])
-    truth = F.cross_entropy(logits.double(), labels)
-    result = call(fn, logits, labels)
-    expect(
-        not (isinstance(result, Tensor) and result.shape == (batch,)),
-        "one loss for each image was returned; return their mean",
-    )
-    result = torch.as_tensor(result)
-    expect_shape(result, (), "the loss is one number")
-    p = logits.double().softmax(dim=1)
-    shifted = logits.double() - logits.double().amax(1, keepdim=True)
-    by_column = logits.double() - logits.double().amax(0)
-    mistakes = {
-        "that is the sum over the batch. Take the mean, or the step grows with the batch": batch * truth,
-        "the sign: a log-probability is negative, the loss is minus it": -truth,
-        "the softmax is applied twice: the input is logits, and one softmax is enough": F.cross_entropy(p, labels),
-        "the softmax runs over the batch. Classes are axis 1": F.nll_loss(logits.double().log_softmax(0), labels),
-        "divided by the number of all entries, images times classes. There is one loss for each image: divide by the "
-        "images": truth / classes,
-        "divided by the number of classes. There is one loss for each image: divide by the images": batch
-        * truth
-        / classes,
-        "logits[:, labels] is a table, every label for every image. Each image has its own label: gather it": (
-            logits.double().logsumexp(1)[:, None] - logits.double()[:, labels]
-        ).mean(),
-        "the largest logit was subtracted in the sum, but not from the label's logit, so it does not cancel": (
-            shifted.exp().sum(1).log() - logits.double()[range(batch), labels]
-        ).mean(),
+def _picked(z, y):
+    return z[torch.arange(len(y)), y]
+
+
+def _loss(result):
+    """One number, as a tensor that can be compared with PyTorch's."""
+    return torch.as_tensor(result) if isinstance(result, int | float) else result
+
+
+def _of_probabilities(p):
+    """−log of a probability: right, until one overflows or underflows."""
+    return lambda z, y: -_picked(p(z), y).log().mean()
+
+
+def _one_maximum_for_all(z, y):
+    shifted = z - z.max()
+    return (shifted.exp().sum(1).log() - _picked(shifted, y)).mean()
+
+
+EXERCISES["cross_entropy"] = Exercise(
+    reference=cross_entropy,
+    truth=F.cross_entropy,
+    given=lambda b=6, k=4: (2 * torch.randn(b, k), torch.randint(k, (b,))),
+    smallest={"k": 2},
+    cases=[
+        Case(
+            given=lambda: (2 * torch.randn(6, 4) + 1000, torch.tensor([3, 0, 1, 1, 2, 0])),
+            hint="with 1000 added to every logit the loss must stay as it was: e^1000 overflows. Subtract the "
+            "largest logit of each row first",
+            caught=_of_probabilities(lambda z: z.exp() / z.exp().sum(1, keepdim=True)),
+        ),
+        Case(
+            given=lambda: (torch.tensor([[0.0, 200.0]]), torch.tensor([0])),
+            hint="for logits (0, 200) and label 0 the loss is 200: the probability underflows to 0 before the "
+            "logarithm is taken. Subtract logarithms; do not take the logarithm of a quotient",
+            caught=_of_probabilities(lambda z: z.softmax(1)),
+        ),
+        Case(
+            given=lambda: (torch.tensor([[0.0, 1.0], [400.0, 401.0]]), torch.tensor([1, 1])),
+            hint="the largest logit of the whole batch was subtracted, so other rows underflow. Each row has its own",
+            caught=_one_maximum_for_all,
+        ),
+        Case(
+            given=lambda: (torch.tensor([[0.0, 60.0]]), torch.tensor([0])),
+            hint="for logits (0, 60) and label 0 the loss is 60. A small number added inside the logarithm, or a "
+            "clamp, hides how wrong the model is",
+            caught=lambda z, y: -_picked(z.softmax(1), y).clamp_min(1e-8).log().mean(),
+        ),
+    ],
+    mistakes={
+        "that is the sum over the batch. Take the mean, or the step grows with the batch": lambda z, y: F.cross_entropy(
+            z, y, reduction="sum"
+        ),
+        "the sign: a log-probability is negative, the loss is minus it": lambda z, y: -F.cross_entropy(z, y),
+        "the softmax is applied twice: the input is logits, and one softmax is enough": lambda z, y: F.cross_entropy(
+            z.softmax(1), y
+        ),
+        "the softmax runs over the batch. Classes are axis 1": lambda z, y: F.nll_loss(z.log_softmax(0), y),
+        "one loss for each image was returned; return their mean": lambda z, y: F.cross_entropy(z, y, reduction="none"),
+        "divided by the number of all entries, images times classes. There is one loss for each "
+        "image: divide by the images": (lambda z, y: -(F.one_hot(y, z.shape[1]) * z.log_softmax(1)).mean()),
+        "divided by the number of classes. There is one loss for each image: divide by the images": lambda z, y: (
+            F.cross_entropy(z, y, reduction="sum") / z.shape[1]
+        ),
+        "logits[:, labels] is a table, every label for every image. Each image has its own label: "
+        "gather it": lambda z, y: (z.logsumexp(1)[:, None] - z[:, y]).mean(),
+        "the largest logit was subtracted in the sum, but not from the label's logit, so it does not "
+        "cancel": lambda z, y: ((z - z.amax(1, keepdim=True)).logsumexp(1) - _picked(z, y)).mean(),
         "the largest of each column was subtracted. It must be the same for all classes of an image, or it does not "
-        "cancel: the largest of the row": F.cross_entropy(by_column, labels),
-        "all classes are averaged. Only the label's log-probability counts": -p.log().mean(),
-        "the normaliser is missing: the label's logit alone is no log-probability": F.nll_loss(logits.double(), labels),
-        "that is the mean probability of the labels; the logarithm is missing": p[range(batch), labels].mean(),
-        "that is log2, so bits. PyTorch's cross-entropy takes the natural logarithm": truth / math.log(2),
-        "that is log10. PyTorch's cross-entropy takes the natural logarithm": truth / math.log(10),
-    }
-    otherwise = f"got {float(result):.4f}, torch's own cross-entropy is {truth:.4f}"
-    compare(result.double(), truth, mistakes, otherwise, tolerance=1e-4)
-
-    with torch.enable_grad():
-        leaf, theirs = logits.clone().requires_grad_(), logits.clone().requires_grad_()
-        result = call(fn, leaf, labels)
-        expect(
-            isinstance(result, Tensor) and result.requires_grad,
-            "the value is right, but no gradient can flow through it: return a tensor, without float, item or detach",
-        )
-        (gradient,) = torch.autograd.grad(result, leaf, allow_unused=True)
-        (wanted,) = torch.autograd.grad(F.cross_entropy(theirs, labels), theirs)
-    expect(
-        close(gradient, wanted, 1e-4),
-        "the value is right, but the gradient is not: a part of the sum is cut off from it. torch.tensor([...]), "
-        "detach and item make plain numbers; pick the labels' logits with gather or an index",
-    )
-
-    result = torch.as_tensor(call(fn, logits + 1000, labels))
-    expect(
-        close(result.double(), truth, 1e-3),
-        f"with 1000 added to every logit the loss must stay {truth:.4f}, got {float(result):.4f}: e^1000 overflows. "
-        "Subtract the largest logit of each row first",
-    )
-    result = torch.as_tensor(call(fn, torch.tensor([[0.0, 200.0]]), torch.tensor([0])))
-    expect(
-        close(result.double(), torch.tensor(200.0).double(), 1e-3),
-        f"for logits (0, 200) and label 0 the loss is 200, got {float(result)}: the probability underflows to 0 before "
-        "the logarithm is taken. Subtract logarithms; do not take the logarithm of a quotient",
-    )
-    result = torch.as_tensor(call(fn, torch.tensor([[0.0, 1.0], [400.0, 401.0]]), torch.tensor([1, 1])))
-    expect(
-        close(result.double(), torch.tensor(math.log1p(math.exp(-1))).double(), 1e-3),
-        "the largest logit of the whole batch was subtracted, so other rows underflow. Each row has its own",
-    )
+        "cancel: the largest of the row": lambda z, y: F.cross_entropy(z - z.amax(0), y),
+        "all classes are averaged. Only the label's log-probability counts": lambda z, y: -z.log_softmax(1).mean(),
+        "the normaliser is missing: the label's logit alone is no log-probability": lambda z, y: F.nll_loss(z, y),
+        "that is the mean probability of the labels; the logarithm is missing": lambda z, y: _picked(
+            z.softmax(1), y
+        ).mean(),
+        "that is log2, so bits. PyTorch's cross-entropy takes the natural logarithm": lambda z, y: (
+            F.cross_entropy(z, y) / math.log(2)
+        ),
+        "that is log10. PyTorch's cross-entropy takes the natural logarithm": lambda z, y: (
+            F.cross_entropy(z, y) / math.log(10)
+        ),
+        "that is the loss of the most likely class; the label's was wanted": lambda z, y: F.cross_entropy(
+            z, z.argmax(1)
+        ),
+        "the logarithm of the mean probability is not the mean of the logarithms": lambda z, y: (
+            -_picked(z.softmax(1), y).mean().log()
+        ),
+    },
+    right=[
+        F.cross_entropy,
+        lambda z, y: (z.logsumexp(1) - z.gather(1, y[:, None])[:, 0]).mean(),
+        lambda z, y: -(F.one_hot(y, z.shape[1]) * z.log_softmax(1)).sum(1).mean(),
+    ],
+    run=lambda fn, z, y: _loss(fn(z, y)),
+    shape="The loss is one number",
+    otherwise="the loss differs from PyTorch's own cross-entropy",
+    tolerance=1e-4,
+)
 
 
 def confusion_counts(labels: Int[Tensor, " b"], predictions: Int[Tensor, " b"], num_classes: int) -> Int[Tensor, "k k"]:
@@ -409,28 +508,118 @@ def confusion_counts(labels: Int[Tensor, " b"], predictions: Int[Tensor, " b"], 
     return torch.bincount(labels * num_classes + predictions, minlength=num_classes**2).reshape(num_classes, -1)
 
 
-@checks(confusion_counts)
-def check_confusion_counts(fn):
-    classes = 4  # class 3 occurs nowhere
-    labels = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2, 2])
-    predictions = torch.tensor([0, 0, 0, 1, 1, 2, 2, 0, 0])
-    truth = torch.tensor([[3.0, 1, 0, 0], [0, 1, 1, 0], [2, 0, 1, 0], [0, 0, 0, 0]])
-    result = call(fn, labels, predictions, classes)
-    expect(
-        not (isinstance(result, Tensor) and result.shape == (3, 3)),
-        "got 3×3 for 4 classes: class 3 occurs in neither list, and still has a row and a column",
-    )
-    flat = {(classes**2,): "These are the counts in one row; reshape them to num_classes × num_classes"}
-    expect_shape(result, (classes, classes), "one row and one column for each class", flat)
-    expect(
-        not close(result, truth.clamp(max=1)) and not close(result, truth.T.clamp(max=1)),
-        "no count is above 1: `matrix[labels, predictions] += 1` adds once for a pair, however often it occurs",
-    )
-    expect(not close(result, truth.T), "rows and columns are swapped: the row is the true class")
-    for total in (truth.sum(1, keepdim=True), truth.sum(0), truth.sum()):
-        share = truth / total.clamp(min=1)
-        expect(
-            not close(result, share) and not close(result, 100 * share),
-            "those are shares. Counts were wanted: they can be added up and turned into shares later",
-        )
-    expect(close(result, truth), f"wanted {truth.long().tolist()}, got {result.tolist()}")
+def _by_loop(labels, predictions, num_classes):
+    matrix = torch.zeros(num_classes, num_classes)
+    for label, prediction in zip(labels.tolist(), predictions.tolist(), strict=True):
+        matrix[label, prediction] += 1
+    return matrix
+
+
+def _adds_once(labels, predictions, num_classes):
+    matrix = torch.zeros(num_classes, num_classes, dtype=torch.long)
+    matrix[labels, predictions] += 1
+    return matrix
+
+
+def _in_parts(total, factor=1):
+    def fn(*args):
+        counts = confusion_counts(*args)
+        return factor * counts / total(counts).clamp(min=1)
+
+    return fn
+
+
+SHARES = "those are fractions. Counts were wanted: they can be added up and turned into fractions later"
+EXERCISES["confusion_counts"] = Exercise(
+    reference=confusion_counts,
+    truth=_by_loop,
+    cases=[
+        Case(
+            given=lambda: (torch.tensor([0, 0, 0, 0, 1, 1, 2, 2, 2]), torch.tensor([0, 0, 0, 1, 1, 2, 2, 0, 0]), 4),
+            hint="class 3 occurs in neither list, and still has a row and a column",
+        ),
+        Case(
+            given=lambda: (torch.full((700,), 1), torch.randint(2, (700,)), 3),
+            hint="one pair occurs more than 255 times: uint8 ends there. Count in a wider integer",
+            caught=lambda labels, predictions, k: confusion_counts(labels, predictions, k).byte(),
+        ),
+        Case(given=lambda: (torch.randint(12, (300,)), torch.randint(12, (300,)), 12), hint="wrong for 12 classes"),
+        Case(given=lambda: (torch.tensor([2]), torch.tensor([0]), 3), hint="wrong for a single image"),
+    ],
+    mistakes={
+        "rows and columns are swapped: the row is the true class": lambda labels, predictions, k: confusion_counts(
+            predictions, labels, k
+        ),
+        "no count is above 1: `matrix[labels, predictions] += 1` adds once for a pair, however often "
+        "it occurs": _adds_once,
+        "rows and columns are swapped, and no count is above 1: += adds once for a pair, however often it occurs": (
+            lambda labels, predictions, k: _adds_once(predictions, labels, k)
+        ),
+        "the table has as many rows as classes occur. A class that occurs in neither list still has "
+        "a row and a column": (
+            lambda labels, predictions, k: confusion_counts(
+                labels, predictions, int(max(labels.max(), predictions.max())) + 1
+            )
+        ),
+        "These are the counts in one row; reshape them to num_classes × num_classes": lambda *args: confusion_counts(
+            *args
+        ).flatten(),
+        f"{SHARES} (of all images)": _in_parts(lambda counts: counts.sum()),
+        f"{SHARES} (of a row)": _in_parts(lambda counts: counts.sum(1, keepdim=True)),
+        f"{SHARES} (of a column)": _in_parts(lambda counts: counts.sum(0)),
+        f"{SHARES} (per cent of all images)": _in_parts(lambda counts: counts.sum(), 100),
+        "the right ones are left out: the diagonal counts them": lambda *args: confusion_counts(*args).fill_diagonal_(
+            0
+        ),
+    },
+    right=[_by_loop, lambda labels, said, k: F.one_hot(labels, k).T @ F.one_hot(said, k)],
+    shape="One row and one column for each class",
+    otherwise="row i, column j: how often class i was taken for class j",
+)
+
+
+def softmax_loss_floor(num_classes: int) -> float:
+    """The smallest cross-entropy that a model with a softmax as its last layer can reach: ln(1 + (C − 1) / e)."""
+    return math.log1p((num_classes - 1) / math.e)
+
+
+def _floor_by_torch(num_classes):
+    """The best that a softmax can give is a one for the true class; PyTorch takes this as logits."""
+    return F.cross_entropy(torch.eye(num_classes, dtype=torch.float64), torch.arange(num_classes)).item()
+
+
+EXERCISES["softmax_loss_floor"] = Exercise(
+    reference=softmax_loss_floor,
+    truth=_floor_by_torch,
+    cases=[
+        Case(given=lambda: (10,), truth=1.4611501717, hint="for 10 classes it is 1.461: put (1, 0, …, 0) in as logits"),
+        Case(
+            given=lambda: (4,),
+            hint="right for 10 classes, wrong for 4",
+            caught=lambda classes: 1.4611501717,
+        ),
+        Case(given=lambda: (1000,), hint="right for few classes, wrong for 1,000"),
+    ],
+    mistakes={
+        "0 would need infinite logits. Here each is a probability, so at most 1": lambda c: 0.0,
+        "ln C is the loss of a model that guesses. A softmax can do better: 1 for the true class": math.log,
+        "log2 gives bits; PyTorch's cross-entropy takes the natural logarithm": lambda c: math.log2(
+            1 + (c - 1) / math.e
+        ),
+        "log10: PyTorch's cross-entropy takes the natural logarithm": lambda c: math.log10(1 + (c - 1) / math.e),
+        "the logarithm is missing: the loss is a difference of logarithms": lambda c: 1 + (c - 1) / math.e,
+        "the sign of the exponent: e^0 / e^1 is 1/e for each wrong class, not e": lambda c: math.log(
+            1 + (c - 1) * math.e
+        ),
+        "there are C − 1 wrong classes: the true one was counted among them": lambda c: math.log(1 + c / math.e),
+        "ln(e + C − 1) is the normaliser alone. Subtract the true class's logit, 1": lambda c: math.log(math.e + c - 1),
+        "that is the probability of the true class. The loss is minus its logarithm": lambda c: (
+            math.e / (math.e + c - 1)
+        ),
+        "the sign: that is the log-probability, the loss is minus this": lambda c: -math.log(1 + (c - 1) / math.e),
+    },
+    right=[_floor_by_torch, lambda c: np.float32(softmax_loss_floor(c)), lambda c: torch.tensor(softmax_loss_floor(c))],
+    shape="One number",
+    otherwise="put probabilities (1, 0, …, 0) into the cross-entropy as logits",
+    tolerance=1e-6,
+)
