@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import torch
-from jaxtyping import Float, Int, Int64
+from jaxtyping import Float, Int64, Integer
 from torch import Tensor
 
 from vit_tutorial.exercises.engine import Case, Exercise
@@ -596,7 +596,7 @@ EXERCISES["expected_calibration_error"] = Exercise(
 )
 
 
-def loss_weights(counts: Int[Tensor, " p"]) -> Float[Tensor, " p"]:
+def loss_weights(counts: Integer[Tensor, " p"]) -> Float[Tensor, " p"]:
     """What each process multiplies its mean loss by, so that the mean of all gradients is that of the whole batch."""
     return counts * (len(counts) / counts.sum().item())
 
