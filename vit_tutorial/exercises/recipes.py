@@ -371,7 +371,10 @@ def _of_each_row(confusion, count):
 
 def _by_times(fn, confusion, count):
     """Triples as lists of whole numbers; which of equally many comes first is left open."""
-    found = [[*triple] for triple in fn(confusion, count)]
+    found = fn(confusion, count)
+    if not isinstance(found, list | tuple):
+        return found
+    found = [[*triple] for triple in found]
     return sorted(found, key=lambda triple: (-triple[2], *triple[:2])) if _falls(found) else found
 
 
