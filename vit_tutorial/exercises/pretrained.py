@@ -290,109 +290,6 @@ EXERCISES["split_in_proj"] = Exercise(
 )
 
 
-def loading_report(wanted: dict[str, Tensor], given: dict[str, Tensor]) -> dict[str, list[str]]:
-    """Which names fit, which are missing, which are unexpected, and which are on both sides with different shapes."""
-    shared = [name for name in wanted if name in given]
-    return {
-        "fits": [name for name in shared if wanted[name].shape == given[name].shape],
-        "missing": [name for name in wanted if name not in given],
-        "spare": [name for name in given if name not in wanted],
-        "misfits": [name for name in shared if wanted[name].shape != given[name].shape],
-    }
-
-
-def _by_sets(wanted, given):
-    shapes = [{(name, tuple(value.shape)) for name, value in side.items()} for side in (wanted, given)]
-    fits = sorted(name for name, _ in shapes[0] & shapes[1])
-    misfits = sorted((wanted.keys() & given.keys()) - set(fits))
-    missing, spare = sorted(wanted.keys() - given.keys()), sorted(given.keys() - wanted.keys())
-    return {"fits": fits, "missing": missing, "spare": spare, "misfits": misfits}
-
-
-def _report(**changes):
-    return lambda wanted, given: (
-        loading_report(wanted, given) | {key: change(wanted, given) for key, change in changes.items()}
-    )
-
-
-def _compared(alike):
-    """Another idea of shapes that fit."""
-
-    def fn(wanted, given):
-        shared = [name for name in wanted if name in given]
-        fits = [name for name in shared if alike(wanted[name], given[name])]
-        return loading_report(wanted, given) | {"fits": fits, "misfits": [name for name in shared if name not in fits]}
-
-    return fn
-
-
-def _two_sides():
-    wanted = {
-        "a.weight": (2, 3),
-        "a.bias": (2,),
-        "b.weight": (4, 2),
-        "head.weight": (5, 4),
-        "head.bias": (5,),
-        "c.weight": (3, 2),
-    }
-    given = {"a.weight": (2, 3), "old.weight": (4, 2), "head.weight": (7, 4), "c.weight": (3, 5), "b.weight": (2, 4)}
-    given |= {"a.bias": (2,), "old.bias": (5,)}
-    return tuple({name: torch.zeros(shape) for name, shape in side.items()} for side in (wanted, given))
-
-
-def _wrong_shapes(wanted, given):
-    return [name for name in wanted if name in given and wanted[name].shape != given[name].shape]
-
-
-EXERCISES["loading_report"] = Exercise(
-    reference=loading_report,
-    truth=_by_sets,
-    run=lambda fn, *args: {key: sorted(names) for key, names in fn(*args).items()},
-    cases=[
-        Case(
-            given=_two_sides,
-            hint="a.weight and a.bias fit, head.bias is missing, old.weight and old.bias are spare, and b, c and "
-            "head have weights of other shapes",
-        ),
-        Case(given=lambda: ({"a": torch.ones(2)}, {}), hint="in an empty file everything is missing"),
-        Case(
-            given=lambda: ({"a": torch.ones(2)}, {"a": torch.zeros(2)}),
-            hint="only names and shapes count, not the numbers",
-        ),
-    ],
-    mistakes={
-        "head.weight and b.weight have the same names on both sides, but other shapes: they do not fit": _report(
-            fits=lambda w, g: [name for name in w if name in g]
-        ),
-        "b.weight is (4, 2) in the model and (2, 4) in the file. Compare shapes, not how many "
-        "numbers there are": _compared(lambda a, b: a.numel() == b.numel()),
-        "c.weight is (3, 2) in the model and (3, 5) in the file. Compare whole shapes, not the first "
-        "axis alone": _compared(lambda a, b: len(a) == len(b)),
-        "shapes may differ though the number of axes is the same": _compared(lambda a, b: a.ndim == b.ndim),
-        "missing and spare are swapped: missing is what the *model* wants and the file lacks": _report(
-            missing=lambda w, g: list(g.keys() - w.keys()), spare=lambda w, g: list(w.keys() - g.keys())
-        ),
-        "a name with the wrong shape is there, so it is a misfit and not missing": _report(
-            missing=lambda w, g: [*(w.keys() - g.keys()), *_wrong_shapes(w, g)]
-        ),
-        "a name with the wrong shape is wanted, so it is a misfit and not spare": _report(
-            spare=lambda w, g: [*(g.keys() - w.keys()), *_wrong_shapes(w, g)]
-        ),
-        "names on one side only are of two kinds: missing in the file, or spare in it": _report(
-            missing=lambda w, g: list(w.keys() ^ g.keys())
-        ),
-        "missing names a weight twice": _report(missing=lambda w, g: 2 * list(w.keys() - g.keys())),
-        "misfits should be the names with another shape": _report(misfits=lambda w, g: []),
-        "the keys are fits, missing, spare and misfits": lambda w, g: {"missing": [], "spare": []},
-        "the numbers were compared as well: only names and shapes count": _compared(
-            lambda a, b: a.shape == b.shape and torch.equal(a, b)
-        ),
-    },
-    right=[_by_sets],
-    shape="A dict of lists of names, with the keys fits, missing, spare and misfits",
-)
-
-
 def top_k_names(logits: Float[Tensor, "b c"], names: tuple[str, ...], k: int) -> list[list[tuple[str, float]]]:
     """For each image the ``k`` likeliest classes, likeliest first, as pairs of name and probability."""
     values, numbers = logits.softmax(dim=-1).topk(k)
@@ -563,4 +460,107 @@ EXERCISES["linear_probe"] = Exercise(
     shape="Two tensors, weight (k, d) and bias (k,)",
     otherwise="that is not the minimum of the squared error plus the penalty",
     tolerance=1e-3,
+)
+
+
+def loading_report(wanted: dict[str, Tensor], given: dict[str, Tensor]) -> dict[str, list[str]]:
+    """Which names fit, which are missing, which are unexpected, and which are on both sides with different shapes."""
+    shared = [name for name in wanted if name in given]
+    return {
+        "fits": [name for name in shared if wanted[name].shape == given[name].shape],
+        "missing": [name for name in wanted if name not in given],
+        "spare": [name for name in given if name not in wanted],
+        "misfits": [name for name in shared if wanted[name].shape != given[name].shape],
+    }
+
+
+def _by_sets(wanted, given):
+    shapes = [{(name, tuple(value.shape)) for name, value in side.items()} for side in (wanted, given)]
+    fits = sorted(name for name, _ in shapes[0] & shapes[1])
+    misfits = sorted((wanted.keys() & given.keys()) - set(fits))
+    missing, spare = sorted(wanted.keys() - given.keys()), sorted(given.keys() - wanted.keys())
+    return {"fits": fits, "missing": missing, "spare": spare, "misfits": misfits}
+
+
+def _report(**changes):
+    return lambda wanted, given: (
+        loading_report(wanted, given) | {key: change(wanted, given) for key, change in changes.items()}
+    )
+
+
+def _compared(alike):
+    """Another idea of shapes that fit."""
+
+    def fn(wanted, given):
+        shared = [name for name in wanted if name in given]
+        fits = [name for name in shared if alike(wanted[name], given[name])]
+        return loading_report(wanted, given) | {"fits": fits, "misfits": [name for name in shared if name not in fits]}
+
+    return fn
+
+
+def _two_sides():
+    wanted = {
+        "a.weight": (2, 3),
+        "a.bias": (2,),
+        "b.weight": (4, 2),
+        "head.weight": (5, 4),
+        "head.bias": (5,),
+        "c.weight": (3, 2),
+    }
+    given = {"a.weight": (2, 3), "old.weight": (4, 2), "head.weight": (7, 4), "c.weight": (3, 5), "b.weight": (2, 4)}
+    given |= {"a.bias": (2,), "old.bias": (5,)}
+    return tuple({name: torch.zeros(shape) for name, shape in side.items()} for side in (wanted, given))
+
+
+def _wrong_shapes(wanted, given):
+    return [name for name in wanted if name in given and wanted[name].shape != given[name].shape]
+
+
+EXERCISES["loading_report"] = Exercise(
+    reference=loading_report,
+    truth=_by_sets,
+    run=lambda fn, *args: {key: sorted(names) for key, names in fn(*args).items()},
+    cases=[
+        Case(
+            given=_two_sides,
+            hint="a.weight and a.bias fit, head.bias is missing, old.weight and old.bias are spare, and b, c and "
+            "head have weights of other shapes",
+        ),
+        Case(given=lambda: ({"a": torch.ones(2)}, {}), hint="in an empty file everything is missing"),
+        Case(
+            given=lambda: ({"a": torch.ones(2)}, {"a": torch.zeros(2)}),
+            hint="only names and shapes count, not the numbers",
+        ),
+    ],
+    mistakes={
+        "head.weight and b.weight have the same names on both sides, but other shapes: they do not fit": _report(
+            fits=lambda w, g: [name for name in w if name in g]
+        ),
+        "b.weight is (4, 2) in the model and (2, 4) in the file. Compare shapes, not how many "
+        "numbers there are": _compared(lambda a, b: a.numel() == b.numel()),
+        "c.weight is (3, 2) in the model and (3, 5) in the file. Compare whole shapes, not the first "
+        "axis alone": _compared(lambda a, b: len(a) == len(b)),
+        "shapes may differ though the number of axes is the same": _compared(lambda a, b: a.ndim == b.ndim),
+        "missing and spare are swapped: missing is what the *model* wants and the file lacks": _report(
+            missing=lambda w, g: list(g.keys() - w.keys()), spare=lambda w, g: list(w.keys() - g.keys())
+        ),
+        "a name with the wrong shape is there, so it is a misfit and not missing": _report(
+            missing=lambda w, g: [*(w.keys() - g.keys()), *_wrong_shapes(w, g)]
+        ),
+        "a name with the wrong shape is wanted, so it is a misfit and not spare": _report(
+            spare=lambda w, g: [*(g.keys() - w.keys()), *_wrong_shapes(w, g)]
+        ),
+        "names on one side only are of two kinds: missing in the file, or spare in it": _report(
+            missing=lambda w, g: list(w.keys() ^ g.keys())
+        ),
+        "missing names a weight twice": _report(missing=lambda w, g: 2 * list(w.keys() - g.keys())),
+        "misfits should be the names with another shape": _report(misfits=lambda w, g: []),
+        "the keys are fits, missing, spare and misfits": lambda w, g: {"missing": [], "spare": []},
+        "the numbers were compared as well: only names and shapes count": _compared(
+            lambda a, b: a.shape == b.shape and torch.equal(a, b)
+        ),
+    },
+    right=[_by_sets],
+    shape="A dict of lists of names, with the keys fits, missing, spare and misfits",
 )

@@ -198,10 +198,10 @@ EXERCISES["cut_and_mix"] = Exercise(
         Case(
             given=lambda: (
                 *_to_mix()[:2],
-                torch.tensor([[0, 0, 0, 0], [6, 0, 3, 3], [-5, 1, 3, 3], [0, 0, 6, 10]]),
+                torch.tensor([[0, 0, 6, 10], [0, 0, 1, 1], [-5, 1, 6, 3], [5, 9, 3, 3]]),
                 _to_mix()[3],
             ),
-            hint="an empty box, or one that lies outside, replaces nothing; one as large as the image replaces all",
+            hint="a box may be as large as the image or have a single pixel inside",
         ),
     ],
     mistakes={
@@ -539,9 +539,8 @@ EXERCISES["expected_calibration_error"] = Exercise(
             hint="half the images at 0.9 and right half the time, half at 0.6 and always right: the error is 0.4",
         ),
         Case(
-            given=lambda: (*_predictions([0.5, 0.5, 0.75, 0.75, 0.9], [1, 1, 0, 1, 0]), 4),
-            hint="a confidence on the edge of two bins belongs to the lower one, and to no other: (0.25, 0.5], (0.5, "
-            "0.75]",
+            given=lambda: (*_predictions([0.5, 0.5, 0.9], [1, 0, 0]), 4),
+            hint="a confidence on the edge of two bins belongs to one of them, whichever, and not to both",
             caught=_calibration(bins=_both_ends),
         ),
         Case(given=lambda: (torch.tensor([[0.2, 0.8]]), torch.tensor([1]), 5), hint="wrong for a single image"),
@@ -575,9 +574,6 @@ EXERCISES["expected_calibration_error"] = Exercise(
         "the confidence is the largest probability, whether it is right or not. You took the true "
         "class's": _calibration(confidence=lambda p, labels: p[torch.arange(len(p)), labels]),
         "an image with confidence 1 fell out of the last bin": _calibration(bins=_floored),
-        "a confidence on an edge went to the upper bin: (0.25, 0.5] holds 0.5": _calibration(
-            bins=lambda sure, num_bins: _floored(sure, num_bins, last=True)
-        ),
         "an image with confidence 1 fell out of the last bin, and out of the number of images": _calibration(
             lambda g, w, bins: (g * w).sum() / w.sum(), bins=_floored
         ),
@@ -590,7 +586,11 @@ EXERCISES["expected_calibration_error"] = Exercise(
         ),
         "one number for each bin came out; their weighted sum was wanted": _calibration(lambda g, w, bins: g * w),
     },
-    right=[_calibration(), lambda *args: float(expected_calibration_error(*args))],
+    right=[
+        _calibration(),
+        _calibration(bins=lambda sure, num_bins: _floored(sure, num_bins, last=True)),
+        lambda *args: float(expected_calibration_error(*args)),
+    ],
     run=lambda fn, *args: _plain(fn(*args)),
     shape="One number for all images",
     otherwise="the result differs from Σ (images in bin / all images) · |accuracy in bin − mean confidence in bin|",
