@@ -134,10 +134,12 @@ def _record(weights=lambda q, k, v: attention_weights(q, k), part=lambda block: 
 def _tokens(model, images):
     kept: list[Tensor] = []
     hooks = [block.attn.register_forward_hook(lambda _, __, out: kept.append(out)) for block in model.blocks]
-    with torch.no_grad():
-        model(images)
-    for hook in hooks:
-        hook.remove()
+    try:
+        with torch.no_grad():
+            model(images)
+    finally:
+        for hook in hooks:
+            hook.remove()
     return kept
 
 
@@ -291,8 +293,9 @@ EXERCISES["rollout"] = Exercise(
             lambda a: _rows(a.mean(1)), lambda a: a / 2
         ),
         "the rows were scaled once, at the end: scale each layer": lambda maps: _rows(_roll(scale=lambda a: a)(maps)),
-        "the identity counts twice in the first layer. Start from the identity and multiply all layers on": lambda maps: (
-            rollout([(maps[0].mean(1, True) + torch.eye(maps[0].shape[-1])) / 2, *[a.mean(1, True) for a in maps[1:]]])
+        "the identity counts twice in the first layer. Start from the identity and multiply all "
+        "layers on": lambda maps: rollout(
+            [(maps[0].mean(1, True) + torch.eye(maps[0].shape[-1])) / 2, *[a.mean(1, True) for a in maps[1:]]]
         ),
         "right for float32, wrong for float64": lambda maps: reduce(
             lambda out, a: _rows(a.mean(1) + torch.eye(a.shape[-1])) @ out, maps, torch.eye(maps[0].shape[-1])
@@ -411,8 +414,8 @@ EXERCISES["mean_distance"] = Exercise(
                 _looks(1, 1, 1, 2, 3, 4)[1],
             ),
             truth=torch.tensor([[1.0]]),
-            hint="in a row of two patches 4 pixels apart, of which each gives the other a quarter and itself the rest of "
-            "what the class token leaves, the distance is 1",
+            hint="in a row of two patches 4 pixels apart, of which each gives the other a quarter and itself the "
+            "rest of what the class token leaves, the distance is 1",
         ),
         Case(
             given=lambda: _looks(pool="mean"),
@@ -579,7 +582,7 @@ def _paint(images, hidden, value):
 
 
 def _paint_sorted(images, maps, k, value):
-    chosen = [sorted(range(a.numel()), key=lambda j: -float(a.flatten()[j]))[:k] for a in maps]  # noqa: B023
+    chosen = [sorted(range(a.numel()), key=lambda j: -float(a.flatten()[j]))[:k] for a in maps]
     hidden = torch.tensor([[j in row for j in range(maps[0].numel())] for row in chosen])
     return _paint(images, hidden.view(maps.shape), value)
 
@@ -632,8 +635,8 @@ EXERCISES["hide_top"] = Exercise(
     cases=[
         Case(
             given=lambda: (torch.rand(2, 2, 6, 20) + 1, torch.ones(2, 3, 4), 5, 0.25),
-            hint="patches that are equally high were all hidden, or none: there must be exactly k. A threshold cannot do "
-            "that; topk can",
+            hint="patches that are equally high were all hidden, or none: there must be exactly k. A threshold "
+            "cannot do that; topk can",
             caught=_threshold,
         ),
         Case(
