@@ -146,6 +146,12 @@ def test_what_no_test_can_tell_is_said():
     nn.init.zeros_(zero.patch_embed.proj.weight)
     for bug in ("attention across the batch", "reshape without permute", "colours last"):
         assert "do not depend on the pixels" in diagnose(zero).not_run[bug]
+    nn.init.zeros_(zero.patch_embed.proj.bias)
+    for block in zero.blocks:
+        nn.init.zeros_(block.attn.qkv.weight)
+    assert "the scale changes nothing" in diagnose(zero).not_run["scale by √dim"]
+    for single in (ViT(replace(RECTANGLE, num_classes=1)), Readers(num_classes=1)):
+        assert "a single output" in diagnose(single, torch.randn(IMAGES)).not_run["softmax before cross-entropy"]
     assert diagnose(ViT(RECTANGLE)).not_run == {}
     assert set(diagnose(ViT(replace(RECTANGLE, pool="mean"))).not_run) == {
         "head on all tokens",
@@ -282,6 +288,17 @@ def test_attention_across_the_batch_behind_the_blocks(pool):
     assert not torch.allclose(sick(images)[0], sick(others)[0], atol=1e-4)
     assert bugs(sick) == bugs(sick, images=images) == ["attention across the batch"]
     assert bugs(healthy) == bugs(healthy, images=images) == []
+
+
+def test_attention_across_the_batch_in_front_of_a_head_of_zeros():
+    class Behind(torchvision.models.vision_transformer.Encoder):
+        def forward(self, x):
+            x = super().forward(x)
+            return x + x.mean(dim=0)
+
+    model = torchvision_model()  # torchvision's heads start at zero, so all logits are
+    model.encoder.__class__ = Behind
+    assert not model.heads.head.weight.any() and bugs(model) == ["attention across the batch"]
 
 
 class AcrossInTheHead(ViT):
@@ -617,14 +634,15 @@ def test_the_scale_where_queries_keys_and_values_have_layers_of_their_own(width,
 class Readers(nn.Module):
     """No name and no part in common with ours."""
 
-    def __init__(self, width=20, conv=True, *, bug=""):
+    def __init__(self, width=20, conv=True, *, bug="", num_classes=5):
         super().__init__()
         self.bug, self.conv = bug, conv
         self.to_tokens = nn.Conv2d(3, width, (4, 2), (4, 2)) if conv else nn.Linear(24, width)
+        self.rest = nn.Dropout(0.1)
         self.where = nn.Parameter(torch.randn(1, 12, width))
         layer = nn.TransformerEncoderLayer(width, 4, 2 * width, batch_first=bug != "across", norm_first=True)
         self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        self.classes = nn.Linear(width, 5)
+        self.classes = nn.Linear(width, num_classes)
         self.rows = nn.Parameter(torch.randn(4, 1, width)) if bug in ("rows", "strict") else None
         self.spare = nn.Linear(2, 2) if bug == "spare" else None
 
@@ -636,6 +654,8 @@ class Readers(nn.Module):
             x = self.to_tokens(pixels.reshape(len(pixels), 12, 24))
         else:
             x = self.to_tokens(rearrange(pixels, "b c (gh ph) (gw pw) -> b (gh gw) (ph pw c)", ph=4, pw=2))
+        x = self.rest(x)
+        x.add_(x.mean(dim=1, keepdim=True))  # in place, and every token hears of every other
         x = x if self.bug == "order" else x + self.where
         if self.rows is not None:
             x = x + (self.rows if self.bug == "strict" else self.rows[torch.arange(len(x)) % 4])
@@ -841,6 +861,17 @@ def test_under_no_grad_frozen_and_twice_the_same():
     frozen = PATIENTS["dead residual norm"].make(RECTANGLE).requires_grad_(False)
     assert bugs(frozen) == ["dead residual norm"]
     assert bugs(ViT(RECTANGLE).double()) == []
+
+
+def test_under_autocast_and_in_inference_mode():
+    model, sick, other = ViT(RECTANGLE), PATIENTS["scale by √dim"].make(RECTANGLE), Readers()
+    dtypes = set()
+    model.patch_embed.register_forward_hook(lambda part, args, tokens: dtypes.add(tokens.dtype))
+    for context in (torch.inference_mode(), torch.autocast("cpu", torch.bfloat16)):
+        with context:
+            assert bugs(model) == [] and dtypes == {torch.float32}
+            assert bugs(sick) == ["scale by √dim"]
+            assert bugs(other, images=torch.randn(IMAGES), patch_size=(4, 2)) == []
 
 
 def test_a_finding_is_frozen():

@@ -120,7 +120,14 @@ def test_a_patch_reshaped_by_hand():
     assert patches_stay_together(healthy, images) and not patches_stay_together(scrambled, images)
 
 
+def test_the_size_of_the_weights_does_not_matter_for_patches():
+    embed = PatchEmbed((12, 8), (4, 2), 3, 10)
+    nn.init.normal_(embed.proj.weight, std=1e-6)
+    assert patches_stay_together(embed, torch.randn(IMAGES))
+
+
 def test_numbers_that_a_head_hears():
+    assert numbers_heard(lambda x: x - x.mean(dim=1, keepdim=True), torch.randn(1, 4, 6), 2) == 1  # its sum is 0
     x = torch.randn(2, 5, 12)
     assert [numbers_heard(SlicedHeads(12, 3), x, number) for number in (0, 5, 11)] == [4, 4, 4]
     assert numbers_heard(Attention(12, 3), x, 0) == 12

@@ -85,7 +85,7 @@ class Body:
         if patch_size is not None:
             _, patch_size = check_tiles(tuple(images.shape[2:]), patch_size)
         with _examined(model, images.device) as examined:
-            images = images.detach()
+            images = images.detach().clone()  # made in inference mode, they could have no gradient
             body = cls(examined, images if examined is model else images.float(), patch_size)
             if body.logits.ndim not in (2, 3) or len(body.logits) != len(images):
                 raise ValueError(f"{len(images)} images should give logits (b, k), got {tuple(body.logits.shape)}")
