@@ -148,8 +148,8 @@ def _first_change(before: list, after: list) -> str:
         if name == "hook":
             if now > kept:
                 return (
-                    "a hook was left in the model, and every later pass would go on recording. Call its remove(), best in "
-                    "a `finally`"
+                    "a hook was left in the model, and every later pass would go on recording. Call its "
+                    "remove(), best in a `finally`"
                 )
         elif not (same(now, kept) if isinstance(kept, Tensor | np.ndarray) else now == kept):
             return (

@@ -529,6 +529,10 @@ EXERCISES["loading_report"] = Exercise(
         ),
         Case(given=lambda: ({"a": torch.ones(2)}, {}), hint="in an empty file everything is missing"),
         Case(
+            given=lambda: ({"a": torch.ones(2)}, {"a": torch.ones(2, dtype=torch.half)}),
+            hint="only names and shapes count: half precision fits as well",
+        ),
+        Case(
             given=lambda: ({"a": torch.ones(2)}, {"a": torch.zeros(2)}),
             hint="only names and shapes count, not the numbers",
         ),

@@ -65,6 +65,13 @@ EXERCISES["update_average"] = Exercise(
             caught=_blend(lambda decay, step: min(decay, _early(step)) if step else 0.0),
         ),
         Case(given=lambda: _states(50, 0.5), hint="right for a decay of 0.9, wrong for 0.5"),
+        *(
+            Case(
+                given=lambda step=step: _states(step),
+                hint=f"at step {step} the smaller of decay and (step + 1) / (step + 10)",
+            )
+            for step in (10, 79, 80, 81)
+        ),
     ],
     mistakes={
         "average and weights are swapped: `decay` is what the old average keeps": _blend(
