@@ -4,11 +4,14 @@
     python book/build.py html        Jupyter Book from those results, warnings as errors
 
 A notebook is executed once: what nbmake ran is what the book renders. It runs again when its code has changed,
-anything in vit_tutorial/, or a VIT_TUTORIAL_ variable. Prose and alt texts may change at no cost.
+a module of vit_tutorial/ that it imports, directly or through others, or a VIT_TUTORIAL_ variable. Prose, alt texts and
+other chapters' exercises may change at no cost.
 """
 
 import argparse
+import ast
 import hashlib
+import importlib.util
 import json
 import math
 import os
@@ -18,7 +21,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import nbformat
@@ -34,21 +39,77 @@ SLOW = 90  # seconds of one notebook that bring a warning: a clock fails no test
 WORKERS = 2  # notebooks at a time, one thread each; more would blur the times that chapters measure
 
 
-def package_key() -> str:
-    """A hash of all that vit_tutorial/ holds, bytecode aside."""
-    digest = hashlib.sha256()
-    for path in sorted((ROOT / "vit_tutorial").rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts:
-            digest.update(f"{path.relative_to(ROOT).as_posix()}\0".encode() + path.read_bytes())
-    return digest.hexdigest()
-
-
 def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def notebook_key(notebook: nbformat.NotebookNode, package: str) -> str:
-    """A hash of what decides a notebook's outputs: the package, the code and the ``VIT_TUTORIAL_`` variables.
+def module_file(name: str) -> Path | None:
+    """The file of a module of the package; None for other modules, and for names of things in modules."""
+    if not re.fullmatch(r"vit_tutorial(\.\w+)*", name):
+        return None
+    path = ROOT.joinpath(*name.split("."))
+    return next((file for file in (path / "__init__.py", path.with_suffix(".py")) if file.is_file()), None)
+
+
+@cache
+def names_imported(code: str, package: str = "") -> frozenset[str]:
+    """What ``code``, of a module in ``package``, imports: modules, and names that may be modules.
+
+    Imports inside functions count, for they may run. So does a module's dotted name in a string.
+
+    Raises:
+        SyntaxError: if the code is not Python.
+    """
+
+    def found() -> Iterator[str]:
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                module = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+                yield from (module, *(f"{module}.{alias.name}" for alias in node.names))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value:
+                yield node.value
+
+    return frozenset(found())
+
+
+def starting_points(stem: str, code: str) -> set[str]:
+    """The modules that a notebook itself asks for, with those that no import statement names."""
+    try:
+        names = set(names_imported(re.sub(r"^(\s*)[%!].*$", r"\1pass", code, flags=re.MULTILINE)))
+    except (SyntaxError, ImportError):  # the notebook has to run, to show where
+        package = (ROOT / "vit_tutorial").rglob("*.py")
+        return {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in package}
+    if re.search(r"\bexercise\(", code):  # the engine loads the chapter's exercises by name
+        names.add(f"vit_tutorial.exercises.{stem.partition('_')[2]}")
+    if re.search(r"""["']-m["'],\s*["']vit_tutorial["']""", code):  # the command, in a process of its own
+        names.add("vit_tutorial.__main__")
+    return names
+
+
+def files_behind(stem: str, code: str) -> set[Path]:
+    """The files of the package on which a notebook's outputs depend: modules and data."""
+    files, todo = set(), starting_points(stem, code)
+    while todo:
+        name = todo.pop()
+        file = module_file(name)
+        if file is None or file in files:
+            continue
+        files.add(file)
+        package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+        todo |= {package, name.rpartition(".")[0], *names_imported(file.read_text(encoding="utf-8"), package)}
+    recorded = ROOT / "vit_tutorial" / "recorded"
+    reads_runs = ROOT / "vit_tutorial" / "runs.py" in files  # nothing else opens what is recorded
+    for path in (ROOT / "vit_tutorial").rglob("*") if files else ():
+        is_data = path.is_file() and path.suffix != ".py" and "__pycache__" not in path.parts
+        if is_data and (reads_runs or not path.is_relative_to(recorded)):
+            files.add(path)
+    return files
+
+
+def notebook_key(path: Path, notebook: nbformat.NotebookNode) -> str:
+    """A hash of what decides a notebook's outputs: its code, the files behind it and the ``VIT_TUTORIAL_`` variables.
 
     Prose and alt texts are not in it.
     """
@@ -57,7 +118,11 @@ def notebook_key(notebook: nbformat.NotebookNode, package: str) -> str:
         [cell.source, {key: value for key, value in cell.metadata.items() if key != "mystnb"}]
         for cell in code_cells(notebook)
     ]
-    return hashlib.sha256(json.dumps([package, settings, cells], sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps([settings, cells], sort_keys=True).encode())
+    for file in sorted(files_behind(path.stem, "\n".join(source for source, _ in cells))):
+        content = hashlib.sha256(file.read_bytes()).hexdigest()
+        digest.update(f"\0{file.relative_to(ROOT).as_posix()}\0{content}".encode())
+    return digest.hexdigest()
 
 
 def notebooks() -> dict[Path, nbformat.NotebookNode]:
@@ -107,8 +172,8 @@ def run(notebook: nbformat.NotebookNode, path: Path) -> float | None:
 
 def execute() -> None:
     """Run what has to run, keep what passed, and lay it where Jupyter Book looks; exit with 1 where one failed."""
-    package, sources = package_key(), notebooks()
-    keys = {path: notebook_key(notebook, package) for path, notebook in sources.items()}
+    sources = notebooks()
+    keys = {path: notebook_key(path, notebook) for path, notebook in sources.items()}
     stale = [path for path in sources if has_to_run(path, keys[path])]
     print(f"{len(sources)} notebooks, {len(stale)} to execute", flush=True)
     EXECUTED.mkdir(parents=True, exist_ok=True)
@@ -154,8 +219,8 @@ def fill_cache(sources: dict[Path, nbformat.NotebookNode], keys: dict[Path, str]
 
 def html() -> None:
     """Build the pages from an empty folder: Sphinx's own memory knows nothing of outputs or of the package."""
-    package, sources = package_key(), notebooks()
-    if stale := [path.name for path in sources if has_to_run(path, notebook_key(sources[path], package))]:
+    sources = notebooks()
+    if stale := [path.name for path in sources if has_to_run(path, notebook_key(path, sources[path]))]:
         sys.exit(f"not executed yet: {', '.join(stale)}. Run `python book/build.py execute` first.")
     for folder in ("html", ".doctrees", "jupyter_execute"):
         shutil.rmtree(BUILD / folder, ignore_errors=True)

@@ -1,6 +1,7 @@
 """Every patient is named, no healthy model is, and a model is after the diagnosis what it was before."""
 
 import copy
+import random
 from dataclasses import replace
 
 import pytest
@@ -8,14 +9,17 @@ import timm
 import torch
 import torch.nn.functional as F
 import torchvision
+import transformers
 from einops import rearrange
-from torch import nn
+from torch import Tensor, nn
 
 from vit_tutorial import PRESETS, Attention, ViT, ViTConfig, diagnose
 from vit_tutorial.clinic import (
+    NOT_FINITE,
     PATIENTS,
     SELECTION,
     TESTS,
+    TESTS_OF_OUTPUTS,
     Finding,
     SlicedHeads,
     best_on_test,
@@ -69,6 +73,132 @@ def test_the_healthy_model_has_no_findings(config, changes, steps):
     assert bugs(trained(ViT(config), config, steps), select=last_pass) == []
 
 
+# Generated cases: a test that cannot tell says nothing --------------------------------------------------------------
+
+WEIGHTS = ("as they are", "zero", "one", "large", "small", "trained")
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+def generated(seed: int, least_dim: int = 1) -> tuple[ViTConfig, nn.Module]:
+    """A healthy model of a drawn config: any width, often 1, with one head or several, deep or shallow, not square."""
+    draw = random.Random(seed)
+    (gh, gw), (ph, pw) = [(draw.randint(1, 4), draw.randint(1, 4)) for _ in range(2)]
+    num_heads = draw.choice((1, 1, 2, 3))
+    head_dim = draw.choice([width for width in (1, 2, 4, 8) if width * num_heads >= least_dim])
+    dim = num_heads * head_dim
+    config = ViTConfig(
+        img_size=(gh * ph, gw * pw),
+        patch_size=(ph, pw),
+        in_chans=draw.choice((1, 3, 5)),
+        num_classes=draw.choice((1, 2, 5)),
+        embed_dim=dim,
+        depth=draw.choice((1, 1, 2, 3)),
+        num_heads=num_heads,
+        mlp_ratio=draw.choice((1, 4)),
+        qkv_bias=draw.random() < 0.5,
+        pos_embed=draw.choice(("learned", "sincos_1d") if dim % 4 == 0 else ("learned",)),
+        pool=draw.choice(("cls", "mean")),
+        drop_rate=draw.choice((0, 0.2)),
+    )
+    torch.manual_seed(seed)
+    model, weights = ViT(config), WEIGHTS[seed % len(WEIGHTS)]
+    if weights == "trained":
+        trained(model, config, steps=3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if weights in ("zero", "one"):
+                parameter.fill_(weights == "one")
+            elif weights == "large":
+                parameter.normal_(std=2)
+            elif weights == "small":
+                parameter.mul_(1e-3)
+    return config, model.to(draw.choice(DTYPES))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_generated_healthy_models_have_no_findings(seed):
+    assert diagnose(generated(seed)[1]) == []
+
+
+class Wrapped(nn.Module):
+    """A model whose parts have names of their own."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.inner = model
+
+    def forward(self, images):
+        return self.inner(images)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_generated_healthy_models_have_no_findings_by_their_outputs_alone(seed):
+    config, model = generated(seed, least_dim=3)  # a LayerNorm makes any two numbers ±1, and all but hides positions
+    images = torch.randn(3, config.in_chans, *config.img_size, dtype=model.head.weight.dtype)
+    assert diagnose(Wrapped(model), images, patch_size=config.patch_size) == []
+
+
+def test_what_no_test_can_tell_is_said():
+    narrow = replace(RECTANGLE, embed_dim=1, num_heads=1)
+    found = diagnose(ViT(narrow))
+    assert found == [] and found.not_run["no final norm"] == "the head gets only zeros"
+    zero = ViT(RECTANGLE)
+    nn.init.zeros_(zero.patch_embed.proj.weight)
+    for bug in ("attention across the batch", "reshape without permute", "colours last"):
+        assert "do not depend on the pixels" in diagnose(zero).not_run[bug]
+    nn.init.zeros_(zero.patch_embed.proj.bias)
+    for block in zero.blocks:
+        nn.init.zeros_(block.attn.qkv.weight)
+    assert "the scale changes nothing" in diagnose(zero).not_run["scale by √dim"]
+    for single in (ViT(replace(RECTANGLE, num_classes=1)), Readers(num_classes=1)):
+        assert "a single output" in diagnose(single, torch.randn(IMAGES)).not_run["softmax before cross-entropy"]
+    assert diagnose(ViT(RECTANGLE)).not_run == {}
+    assert set(diagnose(ViT(replace(RECTANGLE, pool="mean"))).not_run) == {
+        "head on all tokens",
+        "no position on the class token",
+    }
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", list(TESTS))
+def test_patients_in_half_precision(name, dtype):
+    model = PATIENTS[name].make(RECTANGLE).to(dtype)
+    assert bugs(model) == [name] and all(parameter.dtype == dtype for parameter in model.parameters())
+
+
+# Weights that are not finite ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_weight_that_is_not_finite_is_named_and_nothing_else(value):
+    model = ViT(RECTANGLE)
+    for name, parameter in model.named_parameters():
+        spoiled = copy.deepcopy(model)
+        with torch.no_grad():
+            spoiled.get_parameter(name).flatten()[-1] = value
+        for found in (diagnose(spoiled), diagnose(Wrapped(spoiled), torch.randn(2, 3, 12, 8))):
+            (finding,) = found
+            assert finding.bug == NOT_FINITE and f"{name} has 1 NaN or infinite number" in finding.evidence
+        assert parameter.isfinite().all() and set(diagnose(spoiled).not_run) == set(TESTS)
+    assert bugs(spoiled, select=best_on_test) == [NOT_FINITE, SELECTION]
+
+
+def test_several_tensors_that_are_not_finite_are_counted():
+    model = torchvision_model()
+    nn.init.constant_(model.heads.head.weight, float("nan"))
+    nn.init.constant_(model.heads.head.bias, float("inf"))
+    model.register_buffer("mask", torch.full((2, 2), -float("inf")))  # infinities in a buffer may be meant
+    (finding,) = diagnose(model)
+    assert finding.evidence == "heads.head.weight has 24000 NaN or infinite numbers, and so do 1 more"
+
+
+def test_outputs_that_are_not_finite():
+    model = ViT(RECTANGLE)
+    nn.init.constant_(model.head.weight, 3e38)
+    (finding,) = diagnose(model)
+    assert finding.bug == NOT_FINITE and "outputs of 4 images" in finding.evidence
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_at_reduced_size(name):
     config = PRESETS[name]
@@ -117,7 +247,108 @@ def test_torchvision(changes):
     assert bugs(torchvision_model(**changes)) == []
 
 
+def huggingface_model(**changes) -> nn.Module:
+    sizes = {
+        "image_size": (12, 8), "patch_size": (4, 2), "hidden_size": 24, "num_hidden_layers": 2,
+        "num_attention_heads": 3, "intermediate_size": 48, "num_labels": 5,
+    }  # fmt: skip
+    return transformers.ViTForImageClassification(transformers.ViTConfig(**{**sizes, **changes}))
+
+
+HUGGINGFACE = [{}, {"attn_implementation": "eager"}, {"qkv_bias": False}, {"image_size": 16, "patch_size": 4}]
+
+
+@pytest.mark.parametrize("changes", HUGGINGFACE)
+def test_huggingface(changes):
+    found = diagnose(huggingface_model(**changes))
+    assert found == [] and found.not_run == {}
+
+
 # Bugs in other libraries' models, and in the form in which they were published ------------------------------------
+
+
+class BehindTheBlocks(timm.models.VisionTransformer):
+    """Attention on top of the last norm; torch's default takes (b, n, d) for n images of b tokens."""
+
+    def __init__(self, batch_first, **sizes):
+        super().__init__(**sizes)
+        self.behind = nn.MultiheadAttention(24, 3, batch_first=batch_first)
+
+    def forward_features(self, x, **options):
+        x = super().forward_features(x, **options)
+        return self.behind(x, x, x)[0]
+
+
+@pytest.mark.parametrize("pool", ["token", "avg"])
+def test_attention_across_the_batch_behind_the_blocks(pool):
+    sizes = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 3, "global_pool": pool}
+    sick, healthy = (BehindTheBlocks(batch_first, **sizes).eval() for batch_first in (False, True))
+    images = torch.randn(3, 3, 32, 32)
+    others = torch.cat([images[:1], torch.randn(2, 3, 32, 32)])
+    assert not torch.allclose(sick(images)[0], sick(others)[0], atol=1e-4)
+    assert bugs(sick) == bugs(sick, images=images) == ["attention across the batch"]
+    assert bugs(healthy) == bugs(healthy, images=images) == []
+
+
+def test_attention_across_the_batch_in_front_of_a_head_of_zeros():
+    class Behind(torchvision.models.vision_transformer.Encoder):
+        def forward(self, x):
+            x = super().forward(x)
+            return x + x.mean(dim=0)
+
+    model = torchvision_model()  # torchvision's heads start at zero, so all logits are
+    model.encoder.__class__ = Behind
+    assert not model.heads.head.weight.any() and bugs(model) == ["attention across the batch"]
+
+
+class AcrossInTheHead(ViT):
+    """Here even the class token's features are its own; only the logits are mixed."""
+
+    def forward_head(self, x):
+        logits = super().forward_head(x)
+        return logits + 0.5 * logits.mean(dim=0)
+
+
+def test_the_logits_are_asked_whether_neighbours_matter():
+    assert bugs(AcrossInTheHead(RECTANGLE)) == ["attention across the batch"]
+
+
+def sick_huggingface_model(bug: str) -> nn.Module:
+    model = huggingface_model()
+    if bug == "softmax before cross-entropy":
+        model.classifier = nn.Sequential(model.classifier, nn.Softmax(dim=-1))
+    if bug == "no final norm":
+        model.vit.layernorm = nn.Identity()
+    for layer in model.vit.layers:
+        if bug == "scale by √dim":
+            layer.attention.scaling = 24**-0.5
+        if bug == "attention across the batch":
+            layer.attention.forward = across(layer.attention.forward)
+        if bug == "dead residual norm":
+            layer.layernorm_before.forward = lambda x: x
+    return model
+
+
+def across(forward):
+    def sick(x, *args, **options):
+        out, weights = forward(x.transpose(0, 1), *args, **options)
+        return out.transpose(0, 1), weights
+
+    return sick
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        "softmax before cross-entropy",
+        "attention across the batch",
+        "dead residual norm",
+        "no final norm",
+        "scale by √dim",
+    ],
+)
+def test_bugs_in_huggingface_s_model(bug):
+    assert bugs(sick_huggingface_model(bug)) == [bug]
 
 
 def test_a_softmax_in_torchvision_s_model():
@@ -397,6 +628,189 @@ def test_the_scale_where_queries_keys_and_values_have_layers_of_their_own(width,
     assert bugs(model) == found
 
 
+# A model that a reader has written --------------------------------------------------------------------------------
+
+
+class Readers(nn.Module):
+    """No name and no part in common with ours."""
+
+    def __init__(self, width=20, conv=True, *, bug="", num_classes=5):
+        super().__init__()
+        self.bug, self.conv = bug, conv
+        self.to_tokens = nn.Conv2d(3, width, (4, 2), (4, 2)) if conv else nn.Linear(24, width)
+        self.rest = nn.Dropout(0.1)
+        self.where = nn.Parameter(torch.randn(1, 12, width))
+        layer = nn.TransformerEncoderLayer(width, 4, 2 * width, batch_first=bug != "across", norm_first=True)
+        self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.classes = nn.Linear(width, num_classes)
+        self.rows = nn.Parameter(torch.randn(4, 1, width)) if bug in ("rows", "strict") else None
+        self.spare = nn.Linear(2, 2) if bug == "spare" else None
+
+    def forward(self, pixels):
+        if self.conv:
+            x = self.to_tokens(pixels)
+            x = x.reshape(len(x), 12, -1) if self.bug == "reshape" else x.flatten(2).mT
+        elif self.bug == "reshape":
+            x = self.to_tokens(pixels.reshape(len(pixels), 12, 24))
+        else:
+            x = self.to_tokens(rearrange(pixels, "b c (gh ph) (gw pw) -> b (gh gw) (ph pw c)", ph=4, pw=2))
+        x = self.rest(x)
+        x.add_(x.mean(dim=1, keepdim=True))  # in place, and every token hears of every other
+        x = x if self.bug == "order" else x + self.where
+        if self.rows is not None:
+            x = x + (self.rows if self.bug == "strict" else self.rows[torch.arange(len(x)) % 4])
+        x = self.body(x)
+        x = self.classes(x if self.bug == "each token" else x.mean(dim=1))
+        return {"softmax": x.softmax(dim=-1), "squeeze": x.squeeze(0)}.get(self.bug, x)
+
+
+READERS = {
+    "": [],
+    "softmax": ["softmax before cross-entropy"],
+    "across": ["attention across the batch"],
+    "rows": ["row or size of the batch matters"],
+    "strict": ["row or size of the batch matters"],
+    "squeeze": ["row or size of the batch matters"],
+    "spare": ["dead parameters"],
+    "reshape": ["reshape without permute"],
+    "each token": ["head on all tokens"],
+}
+IMAGES = (4, 3, 12, 8)
+
+
+@pytest.mark.parametrize("conv", [True, False])
+@pytest.mark.parametrize("bug", READERS)
+def test_any_model_by_its_outputs(bug, conv):
+    found = diagnose(Readers(conv=conv, bug=bug), torch.randn(IMAGES), patch_size=(4, 2))
+    assert [finding.bug for finding in found] == READERS[bug]
+    assert all(any(letter.isdigit() for letter in finding.evidence) for finding in found)
+    cannot = {"colours last", "no final norm", "per-head slices", "scale by √dim", "no position on the class token"}
+    assert set(found.not_run) == cannot
+    assert cannot | set(TESTS_OF_OUTPUTS) > set(TESTS) - {"dead residual norm", "batch-sized class token"}
+
+
+def test_a_model_that_is_blind_to_the_order_of_patches():
+    model = Readers(bug="order")
+    (finding, dead) = diagnose(model, torch.randn(IMAGES), patch_size=(4, 2))[::-1]
+    assert finding.bug == "blind to the order of patches" and "12 patches" in finding.evidence
+    assert dead.bug == "dead parameters" and "1 of the 29 parameters, where " in dead.evidence
+
+
+def test_evidence_on_any_model():
+    def evidence(model, b=4):
+        (finding,) = diagnose(model, torch.randn(b, *IMAGES[1:]), patch_size=(4, 2))
+        return finding.evidence
+
+    shapes = "4 images give outputs of shape (4, 5), a batch of 1 image gives"
+    assert evidence(Readers(bug="strict")) == f"{shapes} (4, 5)"
+    assert evidence(Readers(bug="squeeze")) == f"{shapes} (5,)"
+    assert evidence(StrictClassToken(RECTANGLE), 6) == "a batch of 6 images runs, one of 1 raises RuntimeError"
+    assert evidence(Readers(bug="each token")) == "4 images give an output of shape (4, 12, 5), a row for each token"
+
+
+def test_tokens_as_wide_as_there_are_patches():
+    for conv in (True, False):
+        assert diagnose(Readers(12, conv), torch.randn(IMAGES), patch_size=(4, 2)) == []
+    assert bugs(Readers(12, False, bug="reshape"), images=torch.randn(IMAGES), patch_size=(4, 2)) == [
+        "reshape without permute"
+    ]
+    found = diagnose(Readers(12, bug="reshape"), torch.randn(IMAGES), patch_size=(4, 2))
+    assert found == [] and "may be (b, d, n)" in found.not_run["reshape without permute"]
+
+
+def test_tests_that_need_the_patch_size_are_named_without_it():
+    found = diagnose(Readers(bug="reshape"), torch.randn(IMAGES))
+    assert found == []
+    assert {bug for bug, why in found.not_run.items() if why == "it needs the patch_size"} == {
+        "reshape without permute",
+        "blind to the order of patches",
+    }
+
+
+def test_a_model_that_gives_every_image_the_same_says_nothing_of_neighbours():
+    model = PATIENTS["attention across the batch"].make(RECTANGLE)  # its class token never meets a pixel
+    found = diagnose(model, torch.randn(IMAGES), patch_size=(4, 2))
+    for bug in ("attention across the batch", "blind to the order of patches"):
+        assert found.not_run[bug] == "the outputs are the same for every image"
+    assert found == [] and bugs(model) == ["attention across the batch"]
+
+
+class WithoutParts(nn.Module):
+    """Nothing but tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.kernel, self.positions = nn.Parameter(torch.randn(5, 24)), nn.Parameter(torch.randn(12, 5))
+
+    def forward(self, images):
+        patches = rearrange(images, "b c (gh ph) (gw pw) -> b (gh gw) (c ph pw)", ph=4, pw=2)
+        return (F.linear(patches, self.kernel) * self.positions).sum(dim=1)
+
+
+def test_a_model_whose_tokens_cannot_be_seen():
+    found = diagnose(WithoutParts(), torch.randn(IMAGES), patch_size=(4, 2))
+    assert (
+        found == []
+        and "no part of the model takes a sequence of 12 patches" in (found.not_run["reshape without permute"])
+    )
+
+
+class WithoutGradient(Wrapped):
+    @torch.no_grad()
+    def forward(self, images):
+        return self.inner(images)
+
+
+def test_a_model_without_gradients():
+    found = diagnose(WithoutGradient(Readers(bug="across")), torch.randn(IMAGES))
+    assert [finding.bug for finding in found] == ["attention across the batch"]
+    assert "no gradient" in found.not_run["dead parameters"]
+
+
+def test_any_model_may_return_an_object_with_logits():
+    model = huggingface_model()
+    assert diagnose(model, torch.randn(IMAGES), patch_size=(4, 2)) == []
+    model = sick_huggingface_model("softmax before cross-entropy")
+    assert bugs(model, images=torch.randn(IMAGES)) == ["softmax before cross-entropy"]
+
+
+def test_images_that_do_not_fit_are_refused(no_shape_checks):
+    model = Readers()
+    for images, message in (
+        (torch.randn(1, 3, 12, 8), r"b at least 2; got \(1, 3, 12, 8\), torch.float32"),
+        (torch.randn(3, 12, 8), r"got \(3, 12, 8\)"),
+        (torch.zeros(IMAGES, dtype=torch.uint8), "must be floating point.*torch.uint8"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            diagnose(model, images)
+    with pytest.raises(ValueError, match="img_size width 8 is not divisible by patch_size width 3"):
+        diagnose(model, torch.randn(IMAGES), patch_size=(4, 3))
+    with pytest.raises(ValueError, match="patch_size 4 is for a model with images"):
+        diagnose(ViT(RECTANGLE), patch_size=4)
+    with pytest.raises(ValueError, match="no model"):
+        diagnose(images=torch.randn(IMAGES))
+    with pytest.raises(ValueError, match=r"must be an nn\.Module, got function"):
+        diagnose(lambda images: images.mean(dim=(2, 3)), torch.randn(IMAGES))
+
+
+class Returns(nn.Module):
+    def __init__(self, change):
+        super().__init__()
+        self.change = change
+
+    def forward(self, images: Tensor):
+        return self.change(images)
+
+
+def test_outputs_that_are_not_logits_are_refused():
+    with pytest.raises(ValueError, match=r"4 images should give logits \(b, k\), got \(4, 3, 12, 8\)"):
+        diagnose(Returns(lambda images: images), torch.randn(IMAGES))
+    with pytest.raises(ValueError, match=r"logits \(b, k\), got \(3, 12\)"):
+        diagnose(Returns(lambda images: images.mean(dim=(0, 3))), torch.randn(IMAGES))
+    with pytest.raises(ValueError, match="must return logits, or an object that has them; got tuple"):
+        diagnose(Returns(lambda images: (images.mean(dim=(2, 3)), None)), torch.randn(IMAGES))
+
+
 # Selection --------------------------------------------------------------------------------------------------------
 
 
@@ -429,6 +843,7 @@ def test_the_model_is_as_it_was(make):
     grads = [None if p.grad is None else p.grad.clone() for p in model.parameters()]
     generator = torch.get_rng_state()
     diagnose(model)
+    diagnose(model, images, patch_size=4)
     assert torch.equal(torch.get_rng_state(), generator)
     assert [part.training for part in model.modules()] == modes
     torch.testing.assert_close(dict(model.state_dict()), dict(state), rtol=0, atol=0)
@@ -448,17 +863,28 @@ def test_under_no_grad_frozen_and_twice_the_same():
     assert bugs(ViT(RECTANGLE).double()) == []
 
 
+def test_under_autocast_and_in_inference_mode():
+    model, sick, other = ViT(RECTANGLE), PATIENTS["scale by √dim"].make(RECTANGLE), Readers()
+    dtypes = set()
+    model.patch_embed.register_forward_hook(lambda part, args, tokens: dtypes.add(tokens.dtype))
+    for context in (torch.inference_mode(), torch.autocast("cpu", torch.bfloat16)):
+        with context:
+            assert bugs(model) == [] and dtypes == {torch.float32}
+            assert bugs(sick) == ["scale by √dim"]
+            assert bugs(other, images=torch.randn(IMAGES), patch_size=(4, 2)) == []
+
+
 def test_a_finding_is_frozen():
     with pytest.raises(AttributeError):
         Finding("a", "b", "c").bug = "d"
 
 
 def test_other_models_are_refused():
-    with pytest.raises(ValueError, match="Sequential is no Vision Transformer"):
+    with pytest.raises(ValueError, match=r"Sequential is not a Vision Transformer.*diagnose\(model, images\)"):
         diagnose(nn.Sequential(nn.Linear(2, 2)))
     for name, message in {
         "vit_tiny_r_s16_p8_224": "n at least 64",
-        "xcit_nano_12_p16_224": "its pos_embed is no tensor",
+        "xcit_nano_12_p16_224": "its pos_embed is not a tensor",
         "vit_relpos_small_patch16_224": "has no attribute 'pos_embed'",
     }.items():
         with pytest.raises(ValueError, match=message):

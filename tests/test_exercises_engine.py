@@ -319,7 +319,6 @@ def test_global_state_is_put_back():
         np.random.seed(3)
         torch.set_default_dtype(torch.float64)
         patches = patchify(images, patch_size)
-        torch.set_grad_enabled(False)
         torch.set_default_device("meta")
         return patches
 
@@ -331,6 +330,16 @@ def test_global_state_is_put_back():
     assert torch.get_default_dtype() == torch.float32
     assert torch.is_grad_enabled()
     assert torch.zeros(1).device.type == "cpu"
+
+
+def test_gradients_left_off_are_named_and_switched_on_again():
+    def off(x):
+        result = centre(x)
+        torch.set_grad_enabled(False)
+        return result
+
+    assert "gradients were left switched off" in told(CENTRE, off)
+    assert torch.is_grad_enabled()
 
 
 def test_the_generators_of_gpus_are_left_alone(monkeypatch):

@@ -1,6 +1,7 @@
 """A sweep's recipes differ in what their names say; its rows survive interruptions, and only current ones count."""
 
 import json
+import math
 from dataclasses import asdict, replace
 
 import pytest
@@ -12,7 +13,7 @@ from vit_tutorial.data import Dataset
 from vit_tutorial.recipes import RECIPES, make_model
 from vit_tutorial.runs import FOLDER, recipe_from_dict
 from vit_tutorial.training import make_optimizer
-from vit_tutorial.what_matters import SWEEPS, Sweep, load_sweep, read_rows, run_sweep, sweeps
+from vit_tutorial.what_matters import SWEEPS, Sweep, effect_interval, load_sweep, read_rows, run_sweep, sweeps
 
 BASE = replace(RECIPES["digits"], epochs=2, model=replace(RECIPES["digits"].model, embed_dim=12, depth=1))
 SMALL = Sweep(
@@ -372,3 +373,24 @@ def test_every_recorded_row_is_of_a_recipe_that_there_is(path):
             with torch.device("meta"):
                 counts[key] = sum(p.numel() for p in make_model(recipe).parameters())
         assert "broke" in row or row["parameters"] == counts[key], f"{path}, line {number}"
+
+
+def test_effect_interval_by_hand():
+    """Two and two runs that scatter alike: variance 2, of each mean 1; two degrees of freedom, where t is 4.303."""
+    base, changed = torch.tensor([1.0, 3.0]), torch.tensor([5.0, 7.0])
+    half = 4.30265 * math.sqrt(2)
+    assert effect_interval(base, changed) == pytest.approx((4, 4 - half, 4 + half), abs=1e-4)
+
+
+def test_no_interval_without_scatter():
+    with pytest.raises(ValueError, match="at least 2 runs, got 3 and 1"):
+        effect_interval(torch.randn(3), torch.randn(1))
+    with pytest.raises(ValueError, match=r"do not scatter .*: \[1.0, 1.0\] and \[2.0, 2.0, 2.0\]"):
+        effect_interval(torch.ones(2), 2 * torch.ones(3))
+
+
+def test_effect_interval_holds_the_truth_in_95_of_100_cases():
+    generator = torch.Generator().manual_seed(0)
+    draws = torch.randn(1000, 6, generator=generator, dtype=torch.float64)
+    found = [effect_interval(row[:3], row[3:] + 2) for row in draws]
+    assert 0.93 < sum(low < 2 < high for _, low, high in found) / len(found) < 0.985

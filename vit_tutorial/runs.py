@@ -16,12 +16,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from vit_tutorial.archs.registry import ARCHS
+from vit_tutorial.attention import Attention, plain_attention
 from vit_tutorial.augment.policy import Augment
 from vit_tutorial.config import ViTConfig
 from vit_tutorial.recipes import Recipe, load_split, make_model
 from vit_tutorial.training.checkpoints import reason
 from vit_tutorial.training.distributed import rank_and_world
-from vit_tutorial.training.loop import evaluate, fit
+from vit_tutorial.training.loop import evaluate, fit, in_bf16
 
 FOLDER = Path(__file__).parent / "recorded"  # comes with the package
 OWN_RUNS = Path("runs")  # of the user, below the working directory
@@ -58,6 +59,10 @@ def run_recipe(
     """
     train, val = load_split(recipe, "train"), load_split(recipe, "val")
     model = make_model(recipe)
+    if device == "cpu" and in_bf16(device, recipe.precision):
+        for part in model.modules():
+            if isinstance(part, Attention):
+                part.attend = plain_attention  # PyTorch's kernel is many times slower there (chapter 11)
     checkpoint = folder / "checkpoint.pt"
     made = provenance(device)  # now: the checkout may move on while this runs
     history = fit(model, train, val, recipe, device=device, checkpoint=checkpoint, progress=progress)

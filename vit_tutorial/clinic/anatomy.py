@@ -1,8 +1,10 @@
-"""A model laid open: where its parts are, and one forward pass that keeps what goes through them (chapter 12)."""
+"""A model laid open: where its parts are, and a forward pass that keeps what goes through them (chapter 12)."""
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from types import SimpleNamespace
 
 import torch
@@ -11,41 +13,133 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from vit_tutorial.attention_maps.maps import is_compiled
-from vit_tutorial.validate import to_pair
+from vit_tutorial.clinic.signs import CannotTell, as_logits, evaluating
+from vit_tutorial.validate import check_tiles, to_pair
 
-# Names of the parts in this package's models and timm's, and in torchvision's.
-NAMES = {
-    "cls_token": {
-        "proj": "patch_embed.proj", "blocks": "blocks", "attn": "attn", "norm": "norm", "head": "head",
-        "pos_embed": "pos_embed",
+# Where the parts are in this package's models and timm's, in torchvision's, and in Hugging Face's. The part called
+# ``sizes`` has patch_size, and img_size or image_size.
+PARTS = (
+    {
+        "sizes": "patch_embed", "proj": "patch_embed.proj", "cls_token": "cls_token", "pos_embed": "pos_embed",
+        "blocks": "blocks", "attn": "attn", "norm": "norm", "head": "head",
     },
-    "class_token": {
-        "proj": "conv_proj", "blocks": "encoder.layers", "attn": "self_attention", "norm": "encoder.ln",
-        "head": "heads", "pos_embed": "encoder.pos_embedding",
+    {
+        "sizes": "", "proj": "conv_proj", "cls_token": "class_token", "pos_embed": "encoder.pos_embedding",
+        "blocks": "encoder.layers", "attn": "self_attention", "norm": "encoder.ln", "head": "heads",
     },
-}  # fmt: skip
+    {
+        "sizes": "vit.embeddings.patch_embeddings", "proj": "vit.embeddings.patch_embeddings.projection",
+        "cls_token": "vit.embeddings.cls_token", "pos_embed": "vit.embeddings.position_embeddings",
+        "blocks": "vit.layers", "attn": "attention", "norm": "vit.layernorm", "head": "classifier",
+    },
+)  # fmt: skip
+MOST_EXTRA_TOKENS = 8  # class token, distillation token, registers
+
+
+@contextmanager
+def _examined(model: nn.Module, device: torch.device) -> Iterator[nn.Module]:
+    """The model as the tests need it: evaluating, with gradients, and a copy in float32 if it is in half precision.
+
+    Rounding to float16 or bfloat16 is as large as what some tests look for.
+    """
+    if is_compiled(model):
+        raise ValueError("a compiled model runs no hooks: diagnose the model that was compiled")
+    if any(p.dtype in (torch.float16, torch.bfloat16) for p in model.parameters()):
+        model = copy.deepcopy(model).float()
+    with (
+        torch.random.fork_rng([device] if device.type == "cuda" else []),
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        torch.autocast(device.type, enabled=False),
+        evaluating(model),
+    ):
+        yield model
 
 
 @dataclass(frozen=True)
-class Anatomy:
-    """The parts of a Vision Transformer that the tests ask for.
+class Body:
+    """Any model from images to logits, as far as it can be examined without knowing its parts.
 
     Attributes:
         model: the whole, in evaluation mode.
-        images: random ones, as many as the model takes, and at least 2 if it takes them.
-        proj: the projection of the patches.
-        patch_size: pixels, (height, width).
-        blocks: of the encoder.
-        attentions: of those blocks that have one.
-        norm: what stands after the last block.
-        head: what makes the logits.
-        cls_token: its name and its values; None where there is none.
-        pos_embed: the table's name and its values; None where there is none.
+        images: at least 2.
+        patch_size: pixels, (height, width); None if nobody said.
     """
 
     model: nn.Module
     images: Float[Tensor, "b c H W"]
-    patch_size: tuple[int, int]
+    patch_size: tuple[int, int] | None
+
+    @classmethod
+    @contextmanager
+    def of(cls, model: nn.Module, images: Tensor, patch_size: int | tuple[int, int] | None) -> Iterator["Body"]:
+        """The model for the length of a ``with`` block.
+
+        Raises:
+            ValueError: if the model is compiled or returns no logits, the images are not a floating-point batch of at
+                least 2, or the patches do not tile them.
+        """
+        if images.ndim != 4 or len(images) < 2 or not images.is_floating_point():
+            got = f"{tuple(images.shape)}, {images.dtype}"
+            raise ValueError(f"images must be floating point, (b, c, H, W) with b at least 2; got {got}")
+        if patch_size is not None:
+            _, patch_size = check_tiles(tuple(images.shape[2:]), patch_size)
+        with _examined(model, images.device) as examined:
+            images = images.detach().clone()  # made in inference mode, they could have no gradient
+            body = cls(examined, images if examined is model else images.float(), patch_size)
+            if body.logits.ndim not in (2, 3) or len(body.logits) != len(images):
+                raise ValueError(f"{len(images)} images should give logits (b, k), got {tuple(body.logits.shape)}")
+            yield body
+
+    @property
+    def num_patches(self) -> int:
+        height, width = self.images.shape[2:]
+        return (height // self.patch_size[0]) * (width // self.patch_size[1])
+
+    @cached_property
+    @torch.no_grad()
+    def logits(self) -> Float[Tensor, "b ..."]:
+        return as_logits(self.model(self.images))
+
+    def embed(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b n d"]:
+        """The first sequence that any part of the model takes: as many vectors as patches, or a few more.
+
+        Raises:
+            CannotTell: if no part takes one.
+        """
+        fewest, seen = self.num_patches, []
+
+        def look(part: nn.Module, args: tuple) -> None:
+            x = args[0] if args else None
+            is_sequence = isinstance(x, Tensor) and x.ndim == 3 and len(x) == len(images)
+            if is_sequence and not seen and fewest <= x.shape[1] <= fewest + MOST_EXTRA_TOKENS:
+                seen.append(x.clone())  # the model may go on in place
+
+        hooks = [part.register_forward_pre_hook(look) for part in self.model.modules()]
+        try:
+            self.model(images)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if not seen:
+            raise CannotTell(f"no part of the model takes a sequence of {fewest} patches, or of a few tokens more")
+        return seen[0]
+
+
+@dataclass(frozen=True)
+class Anatomy(Body):
+    """The parts of a Vision Transformer that the tests ask for; its images are random.
+
+    Attributes:
+        proj: the projection of the patches.
+        blocks: of the encoder.
+        attentions: of those blocks that have one.
+        norm: what stands after the last block.
+        head: what makes the logits.
+        cls_token: its name and its values; None if there is none.
+        pos_embed: the table's name and its values; None if there is none.
+    """
+
     proj: nn.Module
     blocks: list[nn.Module]
     attentions: list[nn.Module]
@@ -57,48 +151,43 @@ class Anatomy:
     @classmethod
     @contextmanager
     def of(cls, model: nn.Module) -> Iterator["Anatomy"]:
-        """The model's parts, for the time of a ``with`` block in which it is in evaluation mode.
+        """The model's parts, for the length of a ``with`` block.
 
         Raises:
-            ValueError: when the model is not made of the parts that are known here, or compiled.
+            ValueError: if the model is not made of the parts that are known here, or is compiled.
         """
-        if is_compiled(model):
-            raise ValueError("a compiled model runs no hooks: diagnose the model that was compiled")
-        kind = next((kind for kind in NAMES if hasattr(model, kind)), "")
-        if not kind or not hasattr(model, NAMES[kind]["blocks"].split(".")[0]):
+        known = (parts for parts in PARTS if _has(model, parts["cls_token"]) and _has(model, parts["blocks"]))
+        parts = next(known, None)
+        if not parts:
             raise ValueError(
-                f"{type(model).__name__} is no Vision Transformer of vit_tutorial's, timm's or torchvision's"
+                f"{type(model).__name__} is not a Vision Transformer of vit_tutorial, timm, torchvision or Hugging "
+                "Face. diagnose(model, images) takes any model from images to logits"
             )
-        modes = {part: part.training for part in model.modules()}
-        weight = next(model.parameters())
-        devices = [weight.device] if weight.is_cuda else []
-        with torch.random.fork_rng(devices), torch.enable_grad():
-            try:
-                model.eval()
-                yield cls._find(model, weight, kind)
-            finally:
-                for part, mode in modes.items():
-                    part.training = mode
+        with _examined(model, next(model.parameters()).device) as examined:
+            yield cls._find(examined, parts)
 
     @classmethod
-    def _find(cls, model: nn.Module, weight: Tensor, kind: str) -> "Anatomy":
-        names = NAMES[kind]
+    def _find(cls, model: nn.Module, parts: dict[str, str]) -> "Anatomy":
         try:
-            blocks = list(model.get_submodule(names["blocks"]))
+            sizes = model.get_submodule(parts["sizes"])
+            blocks = list(model.get_submodule(parts["blocks"]))
             body = cls(
                 model=model,
-                images=_random_images(model, weight),
-                patch_size=_patch_size(model),
-                proj=model.get_submodule(names["proj"]),
+                images=_random_images(model, sizes),
+                patch_size=to_pair("patch_size", sizes.patch_size),
+                proj=model.get_submodule(parts["proj"]),
                 blocks=blocks,
-                attentions=[getattr(block, names["attn"]) for block in blocks if hasattr(block, names["attn"])],
-                norm=model.get_submodule(names["norm"]),
-                head=model.get_submodule(names["head"]),
-                cls_token=_named_tensor(model, kind),
-                pos_embed=_named_tensor(model, names["pos_embed"]),
+                attentions=[getattr(block, parts["attn"]) for block in blocks if hasattr(block, parts["attn"])],
+                norm=model.get_submodule(parts["norm"]),
+                head=model.get_submodule(parts["head"]),
+                cls_token=_named_tensor(model, parts["cls_token"]),
+                pos_embed=_named_tensor(model, parts["pos_embed"]),
             )
         except AttributeError as error:
-            raise ValueError(f"{type(model).__name__} is made of other parts than a plain ViT: {error}") from error
+            raise ValueError(
+                f"{type(model).__name__} is made of other parts than a plain ViT: {error}. "
+                "diagnose(model, images) takes any model from images to logits"
+            ) from error
         with torch.no_grad():
             seen = body.run(body.images)
         fewest = body.num_patches if hasattr(body.proj, "weight") else 1  # a stem has a grid of its own
@@ -107,15 +196,14 @@ class Anatomy:
             if not isinstance(tokens, Tensor) or tokens.ndim != 3 or tokens.shape[1] < fewest:
                 got = tuple(tokens.shape) if isinstance(tokens, Tensor) else type(tokens).__name__
                 raise ValueError(
-                    f"{type(model).__name__} is no plain ViT: the tokens {name} its blocks should be (b, n, d), with "
-                    f"n at least {fewest} for patches of {body.patch_size} pixels; got {got}"
+                    f"{type(model).__name__} is not a plain ViT: the tokens {name} its blocks should be (b, n, d), "
+                    f"with n at least {fewest} for patches of {body.patch_size} pixels; got {got}"
                 )
         return body
 
-    @property
-    def num_patches(self) -> int:
-        height, width = self.images.shape[2:]
-        return (height // self.patch_size[0]) * (width // self.patch_size[1])
+    def embed(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b n d"]:
+        """The tokens that enter the first block."""
+        return self.run(images).entering
 
     def run(
         self, images: Tensor, swapped: dict[str, Tensor] | None = None, change: dict[nn.Module, Callable] | None = None
@@ -129,9 +217,9 @@ class Anatomy:
 
         Returns:
             ``entering``, the tokens before the first block; ``leaving``, after the last; ``normed``, after the norm,
-            or as they leave where it is not called; ``features``, what the first linear layer of the head takes (a
-            norm in front of it belongs to what comes before); ``attended``, what each attention takes; and
-            ``output``. They hang together, so that one can be differentiated by the other.
+            or as they leave if it is not called; ``features``, what the first linear layer of the head takes (a norm
+            in front of it belongs to what comes before); ``attended``, what each attention takes; and ``output``, the
+            logits. They share a graph, so that one can be differentiated with respect to the other.
         """
         if torch.is_grad_enabled() and not images.requires_grad:
             images = images.clone().requires_grad_()  # so that there is a graph in a frozen model too
@@ -148,7 +236,7 @@ class Anatomy:
         for i, attn in enumerate(self.attentions):
             hooks.append(attn.register_forward_pre_hook(lambda part, args, i=i: attended.update({i: args[0]})))
         try:
-            output = functional_call(self.model, swapped or {}, (images,))
+            output = as_logits(functional_call(self.model, swapped or {}, (images,)))
         finally:
             for hook in hooks:
                 hook.remove()
@@ -167,25 +255,29 @@ def _changing(by: Callable[[Tensor], Tensor]) -> Callable:
     return lambda part, args, out: by(out)
 
 
+def _has(model: nn.Module, name: str) -> bool:
+    for attribute in name.split("."):
+        if not hasattr(model, attribute):
+            return False
+        model = getattr(model, attribute)
+    return True
+
+
 def _named_tensor(model: nn.Module, name: str) -> tuple[str, Tensor] | None:
     owner, _, attribute = name.rpartition(".")
     value = getattr(model.get_submodule(owner), attribute)
     if value is not None and not isinstance(value, Tensor):
-        raise AttributeError(f"its {name} is no tensor, but a {type(value).__name__}")
+        raise AttributeError(f"its {name} is not a tensor, but a {type(value).__name__}")
     return None if value is None else (name, value)
 
 
-def _patch_size(model: nn.Module) -> tuple[int, int]:
-    return to_pair("patch_size", getattr(model, "patch_embed", model).patch_size)
-
-
-def _random_images(model: nn.Module, weight: Tensor) -> Float[Tensor, "b c H W"]:
+def _random_images(model: nn.Module, sizes: nn.Module) -> Float[Tensor, "b c H W"]:
     """Images of the model's size, in a batch of 4, or of as many as it insists on."""
-    sizes = getattr(model, "patch_embed", model)
     img_size = getattr(sizes, "img_size", None) or getattr(sizes, "image_size", None)
     if img_size is None:
         raise AttributeError(f"its {type(sizes).__name__} has neither img_size nor image_size")
     height, width = to_pair("img_size", img_size)
+    weight = next(model.parameters())
     projections = (part for part in model.modules() if isinstance(part, nn.Conv2d))
     channels = next((part.in_channels for part in projections), getattr(sizes, "in_chans", 3))
     rows = sorted({p.shape[0] for p in model.parameters() if p.ndim == 3 and p.shape[0] > 1} - {4})

@@ -293,8 +293,9 @@ EXERCISES["rollout"] = Exercise(
             lambda a: _rows(a.mean(1)), lambda a: a / 2
         ),
         "the rows were scaled once, at the end: scale each layer": lambda maps: _rows(_roll(scale=lambda a: a)(maps)),
-        "the identity counts twice in the first layer. Start from the identity and multiply all layers on": lambda maps: (
-            rollout([(maps[0].mean(1, True) + torch.eye(maps[0].shape[-1])) / 2, *[a.mean(1, True) for a in maps[1:]]])
+        "the identity counts twice in the first layer. Start from the identity and multiply all "
+        "layers on": lambda maps: rollout(
+            [(maps[0].mean(1, True) + torch.eye(maps[0].shape[-1])) / 2, *[a.mean(1, True) for a in maps[1:]]]
         ),
         "right for float32, wrong for float64": lambda maps: reduce(
             lambda out, a: _rows(a.mean(1) + torch.eye(a.shape[-1])) @ out, maps, torch.eye(maps[0].shape[-1])
@@ -413,8 +414,8 @@ EXERCISES["mean_distance"] = Exercise(
                 _looks(1, 1, 1, 2, 3, 4)[1],
             ),
             truth=torch.tensor([[1.0]]),
-            hint="in a row of two patches 4 pixels apart, of which each gives the other a quarter and itself the rest of "
-            "what the class token leaves, the distance is 1",
+            hint="in a row of two patches 4 pixels apart, of which each gives the other a quarter and itself the "
+            "rest of what the class token leaves, the distance is 1",
         ),
         Case(
             given=lambda: _looks(pool="mean"),
@@ -634,8 +635,8 @@ EXERCISES["hide_top"] = Exercise(
     cases=[
         Case(
             given=lambda: (torch.rand(2, 2, 6, 20) + 1, torch.ones(2, 3, 4), 5, 0.25),
-            hint="patches that are equally high were all hidden, or none: there must be exactly k. A threshold cannot "
-            "do that; topk can",
+            hint="patches that are equally high were all hidden, or none: there must be exactly k. A threshold "
+            "cannot do that; topk can",
             caught=_threshold,
         ),
         Case(

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from vit_tutorial.archs.patients import (
     PATIENTS,
     ColoursLastPatches,
-    History,
     ReshapedPatches,
     SlicedHeads,
     attention_scaled_by_dim,
@@ -21,6 +20,15 @@ from vit_tutorial.archs.patients import (
     last_pass,
 )
 from vit_tutorial.attention import Attend, Attention, PerHeadAttention, fused_attention, plain_attention
+from vit_tutorial.clinic.signs import (
+    any_batch_size,
+    chosen_without_the_test_set,
+    dead_norms,
+    heads_see_everything,
+    images_are_independent,
+    outputs_are_probabilities,
+    patches_stay_together,
+)
 from vit_tutorial.config import ViTConfig
 from vit_tutorial.exercises.engine import Case, Exercise
 from vit_tutorial.model import ViT
@@ -62,14 +70,6 @@ class After(nn.Module):
 
 def _after(change: Callable[[Tensor], Tensor], config: ViTConfig = CONFIG, images: int = 5) -> Callable[[], tuple]:
     return lambda: (After(ViT(config), change), _images(images))
-
-
-def outputs_are_probabilities(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
-    """Whether every row of the model's outputs is at least 0 and sums to 1."""
-    with torch.no_grad():
-        outputs = model(images)
-    sums = outputs.sum(dim=-1)
-    return bool((outputs >= 0).all()) and torch.allclose(sums, torch.ones_like(sums))
 
 
 def _outputs(test):
@@ -132,15 +132,6 @@ EXERCISES["outputs_are_probabilities"] = Exercise(
         (True, _after(lambda z: z.softmax(dim=-1), images=1), "a batch of one image was judged otherwise"),
     ),
 )
-
-
-def images_are_independent(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
-    """Whether the outputs for image 0 stay, when all other images of the batch are exchanged."""
-    model.eval()
-    others = torch.randn_like(images)
-    others[0] = images[0]
-    with torch.no_grad():
-        return torch.allclose(model(images)[0], model(others)[0], rtol=1e-4, atol=1e-5)
 
 
 def _rows(exchange, same=None, mode=lambda model: model.eval()):
@@ -230,14 +221,6 @@ EXERCISES["images_are_independent"] = Exercise(
 )
 
 
-def dead_norms(model: nn.Module, images: Float[Tensor, "b c H W"]) -> list[str]:
-    """The names of all LayerNorms that the output does not depend on."""
-    norms = {name: part for name, part in model.named_modules() if isinstance(part, nn.LayerNorm)}
-    weights = [norm.weight for norm in norms.values()]
-    gradients = torch.autograd.grad(model(images).sum(), weights, allow_unused=True)
-    return [name for name, gradient in zip(norms, gradients, strict=True) if gradient is None]
-
-
 def _healthy_half() -> ViT:
     """Block 1 alone is sick."""
     half = ViT(CONFIG)
@@ -249,6 +232,12 @@ def _with_old_gradients() -> ViT:
     model = _sick("dead residual norm")
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
+    return model
+
+
+def _silent_head() -> ViT:
+    model = ViT(CONFIG)
+    nn.init.zeros_(model.head.weight)
     return model
 
 
@@ -266,22 +255,6 @@ def _after_backward(dead, reset=True):
         return [name for name, part in model.named_modules() if isinstance(part, nn.LayerNorm) and dead(part)]
 
     return fn
-
-
-def _without_each(model, images):
-    """Each norm's weights set to zero in turn."""
-    model.eval()
-    found = []
-    with torch.no_grad():
-        before = model(images)
-        for name, part in model.named_modules():
-            if isinstance(part, nn.LayerNorm):
-                kept = part.weight.clone()
-                part.weight.zero_()
-                if torch.allclose(model(images), before):
-                    found.append(name)
-                part.weight.copy_(kept)
-    return found
 
 
 def _all_or_none(model, images):
@@ -332,6 +305,12 @@ EXERCISES["dead_norms"] = Exercise(
         Case(
             given=lambda: (_sick("dead residual norm", MEAN), _images(1)), truth=FOUR, hint="wrong for a single image"
         ),
+        Case(
+            given=lambda: (_silent_head(), _images()),
+            truth=[],
+            hint="the head's weights are 0 here, as in a fresh model, so every gradient is exactly 0, but it comes "
+            "back: dead is a norm to which none comes",
+        ),
     ],
     mistakes={
         "no dead norm was found in a model that has four, the norm1 and norm2 of two blocks": lambda model, images: [],
@@ -354,9 +333,7 @@ EXERCISES["dead_norms"] = Exercise(
         ],
     },
     right=[
-        _without_each,
         _after_backward(lambda part: part.weight.grad is None),
-        _after_backward(lambda part: part.weight.grad is None or not part.weight.grad.any()),
     ],
     shape="Return a list of names",
 )
@@ -388,21 +365,6 @@ class LastChannelShifted(PatchEmbed):
         shifted = images.clone()
         shifted[:, -1] = images[:, -1].roll(self.patch_size[1], dims=-1)
         return super().forward(shifted)
-
-
-def patches_stay_together(embed: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
-    """Whether to change the pixels of one patch changes one token, for every patch."""
-    ph, pw = embed.patch_size
-    with torch.no_grad():
-        before = embed(images)
-        for top in range(0, images.shape[2], ph):
-            for left in range(0, images.shape[3], pw):
-                changed = images.clone()
-                changed[:, :, top : top + ph, left : left + pw] += 1
-                moved = (embed(changed) - before).abs().amax(dim=(0, 2)) > 1e-4
-                if moved.sum() != 1:
-                    return False
-    return True
 
 
 SIZES = ((12, 8), (4, 2), 3, 10)
@@ -775,17 +737,6 @@ class HalfSliced(nn.Module):
         return torch.cat([self.first(x)[..., :half], self.second(x)[..., half:]], dim=-1)
 
 
-def heads_see_everything(attention: nn.Module, x: Float[Tensor, "b n d"]) -> bool:
-    """Whether each number of the output depends on each number of a token."""
-    x = x.clone().requires_grad_()
-    out = attention(x)
-    for i in range(out.shape[-1]):
-        (gradient,) = torch.autograd.grad(out[..., i].sum(), x, retain_graph=True)
-        if (gradient.abs().amax(dim=(0, 1)) == 0).any():
-            return False
-    return True
-
-
 def _quiet() -> Attention:
     layer = Attention(12, 3)
     nn.init.uniform_(layer.proj.weight, 1e-6, 1e-5)
@@ -969,18 +920,6 @@ class PositionsByRow(ViT):
         return self.norm(self.blocks(x + 10 * self.pos_embed[0, : len(x), None]))
 
 
-def any_batch_size(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
-    """Whether an image gets the same output alone as in any row of the batch."""
-    model.eval()
-    with torch.no_grad():
-        try:
-            together = model(images)
-            alone = torch.stack([model(image[None])[0] for image in images])
-        except RuntimeError:
-            return False
-    return together.shape == alone.shape and torch.allclose(together, alone, rtol=1e-3, atol=1e-4)
-
-
 def _by_row() -> ViT:
     model = _sick("batch-sized class token")
     nn.init.normal_(model.cls_token)
@@ -1087,24 +1026,6 @@ EXERCISES["any_batch_size"] = Exercise(
         ),
     ),
 )
-
-
-def chosen_without_the_test_set(select: Callable[[History], int]) -> bool:
-    """Whether the choice stays, when only the test figures of a history change."""
-    choices = set()
-    for best in range(6):
-        history = [
-            {
-                "train_loss": 1 - i / 10,
-                "val_loss": abs(i - 3) / 10,
-                "val_accuracy": 0.9 - abs(i - 3) / 10,
-                "test_loss": 1 - 0.5 * (i == best),
-                "test_accuracy": 0.4 + 0.5 * (i == best),
-            }
-            for i in range(6)
-        ]
-        choices.add(select(history))
-    return len(choices) == 1
 
 
 def _select_by(score: Callable[[dict[str, float]], float]) -> Callable[[], tuple]:

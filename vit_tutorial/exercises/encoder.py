@@ -238,6 +238,13 @@ EXERCISES["pre_norm_block"] = Exercise(
     reference=pre_norm_block,
     truth=lambda x, norm1, *_: norm1.__self__.layer(x.double()).to(x.dtype),
     given=_block_input,
+    cases=[
+        Case(
+            given=lambda: (torch.ones(2, 3, 4), *[nn.Identity()] * 4),
+            truth=torch.full((2, 3, 4), 4.0),
+            hint="with parts that pass on what they are given, 4·x comes out, and x stays as it was",
+        )
+    ],
     mistakes=PRE_NORM_BLOCK,
     right=[lambda x, norm1, attn, norm2, mlp: (y := attn(norm1(x)).add(x)).add(mlp(norm2(y)))],
     shape="a block keeps the shape, so that blocks can be stacked",

@@ -91,7 +91,9 @@ class Guard:
         before, output = list(_contents(inputs)), io.StringIO()
         try:
             with same_modes(), contextlib.redirect_stdout(output):
+                grad = torch.is_grad_enabled()
                 self.returned = self.fn(*args, **kwargs)
+                left_off = grad and not torch.is_grad_enabled()
         except (Exception, SystemExit) as error:
             if isinstance(error, NotImplementedError) and not error.args:  # PyTorch's own has a message
                 raise NotAttempted from None
@@ -100,6 +102,10 @@ class Guard:
             self.printed += output.getvalue()
         if self.returned is None and not self.may_return_none:
             raise CheckFailed(f"{call} returned None. Is a `return` missing?")
+        if left_off:
+            raise CheckFailed(
+                f"{call}: gradients were left switched off for everything that follows: use `with torch.no_grad()`"
+            )
         if not self.may_change and (changed := _first_change(before, list(_contents(inputs)))):
             raise CheckFailed(f"{call}: {changed}")
         return self.returned
@@ -141,7 +147,10 @@ def _first_change(before: list, after: list) -> str:
     for (name, kept), (_, now) in zip(before, after, strict=False):
         if name == "hook":
             if now > kept:
-                return "a hook was left in the model. Call its remove(), best in a `finally`"
+                return (
+                    "a hook was left in the model, and every later pass would go on recording. Call its "
+                    "remove(), best in a `finally`"
+                )
         elif not (same(now, kept) if isinstance(kept, Tensor | np.ndarray) else now == kept):
             return (
                 f"{name} was changed in place, and the caller still needs it. +=, *=, /=, an assignment to a slice and "

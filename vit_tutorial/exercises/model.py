@@ -69,11 +69,17 @@ def _features(
     return lambda model, images: finish(model, tokens(model, model.patch_embed(images)))
 
 
-def _block_by_block(model, x, after=lambda x: x, keep=True):
+def _block_by_block(model, x, keep=True):
     for block in model.blocks:
-        y = after(block(x))
+        y = block(x)
         x = y if keep else x
     return model.norm(y)
+
+
+def _normed_each_time(model, x):
+    for block in model.blocks:
+        x = model.norm(block(x))
+    return x
 
 
 def _norms_the_class_token_alone(model, x):
@@ -136,7 +142,7 @@ EXERCISES["forward_features"] = Exercise(
             finish=lambda model, x: model.norm(model.blocks(model.norm(x)))
         ),
         "the norm ran after each block. It stands after the last one only": _features(
-            finish=lambda model, x: model.norm(_block_by_block(model, x, after=model.norm))
+            finish=lambda model, x: _normed_each_time(model, x)
         ),
         "the positions were never added, so the model cannot know where a patch was": _features(_cat),
         "the positions were added after the blocks, when the tokens have exchanged everything already": _features(
@@ -210,10 +216,26 @@ def _mean_or(cls):
     return fn
 
 
+def _whatever_pool_says(read):
+    return lambda tokens, pool, num_prefix_tokens=1: read(tokens, num_prefix_tokens)
+
+
 def _pooled(pool, prefix=1, **options):
     return Case(given=lambda: (torch.randn(3, 7, 5), pool, prefix), **options)
 
 
+# What is read in the class token's place.
+READINGS = {
+    "a slice keeps its axis, so (b, 1, d) came out. Index the token, do not slice it": lambda tokens, prefix: tokens[
+        :, :1
+    ],
+    "that is the whole first image: the batch is axis 0, the tokens are axis 1": lambda tokens, prefix: tokens[0],
+    "pool='cls' read the last token; the class token is the first": lambda tokens, prefix: tokens[:, -1],
+    "pool='cls' read token 1, a patch; the class token is token 0": lambda tokens, prefix: tokens[:, 1],
+    "that is one number of each token; the tokens are axis 1, and one whole token is wanted": lambda tokens, prefix: (
+        tokens[:, :, 0]
+    ),
+}
 EXERCISES["pool_tokens"] = Exercise(
     reference=pool_tokens,
     truth=_pool_by_loop,
@@ -250,19 +272,10 @@ EXERCISES["pool_tokens"] = Exercise(
         "the mean includes the class token. Skip the first num_prefix_tokens": _cls_or(lambda t, prefix: t.mean(1)),
         "pool='mean' gave the class token. Is `pool` used?": lambda tokens, pool, prefix=1: tokens[:, 0],
         "pool='cls' gave the mean. Is `pool` used?": lambda tokens, pool, prefix=1: tokens[:, prefix:].mean(1),
-        "a slice keeps its axis, so (b, 1, d) came out. Index the token, do not slice it": _mean_or(
-            lambda tokens, prefix: tokens[:, :1]
-        ),
+        **{hint: _mean_or(read) for hint, read in READINGS.items()},
+        **{f"{hint}. (And `pool` is not used)": _whatever_pool_says(read) for hint, read in READINGS.items()},
         "the mean keeps its axis, so (b, 1, d) came out: leave out keepdim": _cls_or(
             lambda tokens, prefix: tokens[:, prefix:].mean(1, keepdim=True)
-        ),
-        "that is the whole first image: the batch is axis 0, the tokens are axis 1": _mean_or(
-            lambda tokens, prefix: tokens[0]
-        ),
-        "pool='cls' read the last token; the class token is the first": _mean_or(lambda tokens, prefix: tokens[:, -1]),
-        "pool='cls' read token 1, a patch; the class token is token 0": _mean_or(lambda tokens, prefix: tokens[:, 1]),
-        "that is one number of each token; the tokens are axis 1, and one whole token is wanted": _mean_or(
-            lambda tokens, prefix: tokens[:, :, 0]
         ),
         "the mean ran over everything, so one number came out. Name the axis of the tokens": _cls_or(
             lambda tokens, prefix: tokens[:, prefix:].mean()
@@ -387,9 +400,6 @@ EXERCISES["count_parameters"] = Exercise(
             count_parameters(*sizes) + sizes[0] * sizes[5]
         ),
         "one row of positions too many: there are num_patches + 1": lambda *sizes: count_parameters(*sizes) + sizes[0],
-        "the projection sees a whole patch once: patch_dim numbers, not patch_dim for each channel": lambda *sizes: (
-            count_parameters(*sizes) + 2 * sizes[4] * sizes[0]
-        ),
     },
     right=[lambda *sizes: float(count_parameters(*sizes)), lambda *sizes: torch.tensor(count_parameters(*sizes))],
     tolerance=1e-9,

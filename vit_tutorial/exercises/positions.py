@@ -674,6 +674,10 @@ EXERCISES["resample_pos_embed"] = Exercise(
     cases=[
         Case(given=lambda: (torch.randn(1, 16, 2), (3, 5), (3, 5)), hint="with an unchanged grid nothing may change"),
         Case(
+            given=lambda: (torch.randn(1, 25, 2), (4, 6), (6, 4)),
+            hint="from 4×6 to 6×4 the number of patches stays and the grid does not: compare grids, not numbers",
+        ),
+        Case(
             given=lambda: (torch.randn(1, 197, 2), (14, 14), (61, 61)),
             hint="from 14×14 to 61×61, scale_factor=61 / 14 makes 60×60: ask for the grid by size=",
             caught=_resample(size=None, scale_factor=lambda old, new: (new[0] / old[0], new[1] / old[1])),

@@ -1,0 +1,179 @@
+"""Vital signs: what a healthy model does, one short function for each (chapter 12).
+
+The chapter's exercises have the reader write most of them, and :func:`~vit_tutorial.clinic.diagnose` asks them.
+``True`` means healthy, except for ``outputs_are_probabilities``, where it is the bug. Those that take a model run it in
+evaluation mode and leave it as it was.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from vit_tutorial.archs.patients import History
+from vit_tutorial.patches import patchify, unpatchify
+from vit_tutorial.validate import to_pair
+
+SAME = 1e-4  # what rounding may change, as a fraction of the whole
+
+
+class CannotTell(ValueError):
+    """A test does not apply to a model, or either answer would mean nothing; the message says why."""
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[nn.Module]:
+    """The model in evaluation mode for the length of a ``with`` block; afterwards each part has its own mode again."""
+    modes = {part: part.training for part in model.modules()}
+    try:
+        yield model.eval()
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
+
+
+def as_logits(output: object) -> Tensor:
+    """What a model returned, or the ``logits`` in it, where it returns an object as Hugging Face's models do.
+
+    Raises:
+        ValueError: if that is not a tensor.
+    """
+    logits = getattr(output, "logits", output)
+    if not isinstance(logits, Tensor):
+        raise ValueError(f"a model must return logits, or an object that has them; got {type(output).__name__}")
+    return logits
+
+
+def outputs_are_probabilities(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
+    """Whether every row of the model's outputs is at least 0 and sums to 1."""
+    with evaluating(model), torch.no_grad():
+        outputs = as_logits(model(images))
+    sums = outputs.sum(dim=-1)
+    return bool((outputs >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), rtol=SAME)
+
+
+def images_are_independent(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
+    """Whether the outputs for image 0 stay the same when all other images of the batch are exchanged."""
+    others = images + torch.randn_like(images)
+    others[0] = images[0]
+    with evaluating(model), torch.no_grad():
+        before, after = (as_logits(model(batch))[0] for batch in (images, others))
+    return torch.allclose(before, after, rtol=1e-4, atol=1e-5)
+
+
+def any_batch_size(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
+    """Whether each image gets the same outputs alone as in its row of the batch; an error for either is a no."""
+    with evaluating(model), torch.no_grad():
+        try:
+            together = as_logits(model(images))
+            alone = torch.stack([as_logits(model(image[None]))[0] for image in images])
+        except (RuntimeError, ValueError):
+            return False
+    return together.shape == alone.shape and torch.allclose(together, alone, rtol=1e-3, atol=1e-4)
+
+
+def patch_order_matters(model: nn.Module, images: Float[Tensor, "b c H W"], patch_size: int | tuple[int, int]) -> bool:
+    """Whether the outputs change when the patches of each image, of ``patch_size`` pixels, are put in reverse order.
+
+    Raises:
+        CannotTell: if the outputs are the same for every image.
+    """
+    ph, pw = to_pair("patch_size", patch_size)
+    grid_size = (images.shape[2] // ph, images.shape[3] // pw)
+    backwards = unpatchify(patchify(images, patch_size).flip(1), patch_size, grid_size)
+    with evaluating(model), torch.no_grad():
+        before, after = (as_logits(model(batch)) for batch in (images, backwards))
+    from_image_to_image = (before - before.mean(dim=0)).norm()
+    if from_image_to_image <= SAME * before.norm():
+        raise CannotTell("the outputs are the same for every image")
+    return bool((after - before).norm() > SAME * from_image_to_image)
+
+
+def dead_parameters(model: nn.Module, images: Float[Tensor, "b c H W"]) -> list[str]:
+    """The names of the parameters on which the outputs do not depend.
+
+    Such a parameter is not in the outputs' graph, so it gets no gradient, not even one of 0. Frozen parameters are
+    asked like the others, and no ``grad`` is touched.
+
+    Raises:
+        CannotTell: if the outputs have no gradient at all.
+    """
+    asked = {name: p.detach().requires_grad_() for name, p in model.named_parameters() if p.is_floating_point()}
+    with evaluating(model), torch.enable_grad():
+        outputs = as_logits(functional_call(model, asked, (images,)))
+    if not outputs.requires_grad:
+        raise CannotTell("the outputs have no gradient with respect to any parameter")
+    gradients = torch.autograd.grad(outputs.sum(), list(asked.values()), allow_unused=True)
+    return [name for name, gradient in zip(asked, gradients, strict=True) if gradient is None]
+
+
+def dead_norms(model: nn.Module, images: Float[Tensor, "b c H W"]) -> list[str]:
+    """The names of the LayerNorms on whose weight the outputs do not depend."""
+    dead = set(dead_parameters(model, images))
+    norms = (name for name, part in model.named_modules() if isinstance(part, nn.LayerNorm))
+    return [name for name in norms if f"{name}.weight" in dead]
+
+
+def moved_by_patch(
+    embed: Callable[[Tensor], Tensor], images: Float[Tensor, "b c H W"], patch_size: tuple[int, int], patch: int
+) -> Bool[Tensor, "n d"]:
+    """Which numbers of which tokens change when the pixels of one patch do; patches are counted row by row."""
+    ph, pw = patch_size
+    row, column = divmod(patch, images.shape[3] // pw)
+    pixels = (..., slice(row * ph, (row + 1) * ph), slice(column * pw, (column + 1) * pw))
+    changed = images.clone()
+    changed[pixels] += torch.randn_like(changed[pixels])
+    with torch.no_grad():
+        moved = (embed(changed) - embed(images)).abs().amax(dim=0)
+    return moved > SAME * moved.max()
+
+
+def patches_stay_together(embed: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
+    """Whether to change the pixels of one patch changes exactly one token, for every patch.
+
+    ``embed`` turns images into tokens ``(b, n, d)`` and has a ``patch_size``, (height, width). Which token moves does
+    not matter.
+    """
+    ph, pw = embed.patch_size
+    patches = range((images.shape[2] // ph) * (images.shape[3] // pw))
+    return all(moved_by_patch(embed, images, (ph, pw), patch).any(dim=1).sum() == 1 for patch in patches)
+
+
+def numbers_heard(attention: Callable[[Tensor], Tensor], x: Float[Tensor, "b n d"], number: int) -> int:
+    """On how many of the ``d`` numbers of a token one number of the output depends."""
+    x = x.detach().requires_grad_()
+    with torch.enable_grad():
+        out = attention(x)[..., number]
+    (gradient,) = torch.autograd.grad(out, x, torch.randn_like(out))  # random, since a plain sum may be constant
+    return int((gradient != 0).any(dim=(0, 1)).sum())
+
+
+def heads_see_everything(attention: nn.Module, x: Float[Tensor, "b n d"]) -> bool:
+    """Whether each number of the output depends on each number of a token."""
+    return all(numbers_heard(attention, x, number) == x.shape[-1] for number in range(x.shape[-1]))
+
+
+def choices_of_epoch(select: Callable[[History], int]) -> list[int]:
+    """The epochs that ``select`` chooses from six histories: only the test figures differ, best in epochs 0 to 5."""
+    choices = []
+    for best in range(6):
+        history = [
+            {
+                "train_loss": 1 - i / 10,
+                "val_loss": abs(i - 3) / 10,
+                "val_accuracy": 0.9 - abs(i - 3) / 10,
+                "test_loss": 1 - 0.5 * (i == best),
+                "test_accuracy": 0.4 + 0.5 * (i == best),
+            }
+            for i in range(6)
+        ]
+        choices.append(select(history))
+    return choices
+
+
+def chosen_without_the_test_set(select: Callable[[History], int]) -> bool:
+    """Whether the choice of an epoch stays the same when only the test figures of a history change."""
+    return len(set(choices_of_epoch(select))) == 1
