@@ -276,6 +276,9 @@ EXERCISES["rollout"] = Exercise(
         "the layers were averaged. They follow one another, so multiply": lambda maps: torch.stack(
             [_rows(a.mean(1) + torch.eye(a.shape[-1])) for a in maps]
         ).mean(0),
+        "the layers were averaged, one after the other. They follow one another, so multiply": _roll(
+            join=lambda old, new: (old + new) / 2
+        ),
         "the layers were multiplied entry by entry; rollout is a matrix product, @": _roll(
             join=lambda old, new: old * new
         ),
