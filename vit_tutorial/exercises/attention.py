@@ -9,7 +9,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from vit_tutorial.attention import attention_weights
-from vit_tutorial.exercises.engine import Case, Exercise
+from vit_tutorial.exercises.declaration import Case, Exercise
 from vit_tutorial.exercises.guard import CheckFailed, same
 
 EXERCISES: dict[str, Exercise] = {}

@@ -12,7 +12,7 @@ from vit_tutorial.attention import attention_weights
 from vit_tutorial.attention_maps.faithfulness import attention_mass, hide_patches, mask_coverage
 from vit_tutorial.attention_maps.maps import attention_distance, attention_rollout, record_attention
 from vit_tutorial.config import ViTConfig
-from vit_tutorial.exercises.engine import Case, Exercise
+from vit_tutorial.exercises.declaration import Case, Exercise
 from vit_tutorial.exercises.guard import CheckFailed, NotAttempted, describe
 from vit_tutorial.model import ViT
 

@@ -30,7 +30,7 @@ from vit_tutorial.clinic.signs import (
     patches_stay_together,
 )
 from vit_tutorial.config import ViTConfig
-from vit_tutorial.exercises.engine import Case, Exercise
+from vit_tutorial.exercises.declaration import Case, Exercise
 from vit_tutorial.model import ViT
 from vit_tutorial.patches import LinearPatchEmbed, PatchEmbed
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from vit_tutorial.exercises.engine import Case, Exercise
+from vit_tutorial.exercises.declaration import Case, Exercise
 
 EXERCISES: dict[str, Exercise] = {}
 

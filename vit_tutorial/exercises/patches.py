@@ -9,7 +9,7 @@ from einops import rearrange
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from vit_tutorial.exercises.engine import Case, Exercise
+from vit_tutorial.exercises.declaration import Case, Exercise
 from vit_tutorial.patches import patchify, unpatchify
 from vit_tutorial.validate import check_tiles
 

@@ -10,7 +10,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from vit_tutorial.exercises.engine import Case, Exercise
+from vit_tutorial.exercises.declaration import Case, Exercise
 from vit_tutorial.exercises.guard import CheckFailed, NotAttempted, same
 from vit_tutorial.positions import resample_pos_embed, sincos_1d, sincos_2d
 

@@ -5,7 +5,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from vit_tutorial.config import ViTConfig
-from vit_tutorial.exercises.engine import Case, Exercise
+from vit_tutorial.exercises.declaration import Case, Exercise
 from vit_tutorial.model import ViT
 from vit_tutorial.pretrained.state_dicts import HUGGING_FACE, rename
 

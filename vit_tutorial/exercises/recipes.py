@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int64, Integer
 from torch import Tensor
 
-from vit_tutorial.exercises.engine import Case, Exercise
+from vit_tutorial.exercises.declaration import Case, Exercise
 from vit_tutorial.recipes import split_product
 
 EXERCISES: dict[str, Exercise] = {}

@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vit_tutorial.attention import plain_attention
 from vit_tutorial.config import ViTConfig
-from vit_tutorial.exercises.engine import Case, Exercise
+from vit_tutorial.exercises.declaration import Case, Exercise
 from vit_tutorial.model import ViT
 from vit_tutorial.speed import training_flops
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vit_tutorial.augment.geometry import random_crop
 from vit_tutorial.config import ViTConfig
-from vit_tutorial.exercises.engine import Case, Exercise
+from vit_tutorial.exercises.declaration import Case, Exercise
 from vit_tutorial.exercises.guard import CheckFailed, describe, is_number
 from vit_tutorial.model import ViT
 from vit_tutorial.training.optimizers import parameter_groups

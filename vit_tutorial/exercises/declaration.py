@@ -1,0 +1,71 @@
+"""What is known about an exercise, as data."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+UNKNOWN = object()  # a case without a result of its own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One question to an answer.
+
+    Args:
+        given: makes the arguments, anew for each call.
+        hint: what to say to an answer that fails here and whose mistake is not known.
+        truth: the right result, where the exercise's ``truth`` is not to compute it.
+        says: what the message of the expected ValueError must contain.
+        caught: a wrong answer that fails here first, for the tests.
+    """
+
+    given: Callable[[], tuple]
+    hint: str = ""
+    truth: Any = UNKNOWN
+    says: Sequence[str] = ()
+    caught: Callable | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exercise:
+    """What is known about an exercise.
+
+    Args:
+        reference: the answer that the chapter goes on with when nothing was attempted.
+        truth: the same function from an independent source; where it raises a ValueError, so must an answer.
+        given: makes the first case's arguments from named sizes with defaults. The engine tries other sizes, too.
+        cases: further questions, each with its hint.
+        mistakes: wrong functions by their hints, the commoner before the rarer.
+        right: other right answers, for the tests.
+        otherwise: what to say to wrong numbers of an unknown mistake.
+        shape: what to say to a wrong shape of an unknown mistake.
+        explain: called with the wrong result, the truth and the arguments; says what is wrong, or "".
+        run: how an answer is called, where its outcome is not simply what it returns.
+        true_means: for an answer that says yes or no, what True means.
+        tolerance: relative and absolute.
+        dtype: whether the result must have the truth's dtype.
+        exact_type: whether a number must be of the truth's type, an int say.
+        smallest: the smallest size the engine may try, where 1 is too small.
+        without: the probes that make no sense here: "sizes", "strides", "float64", "gradient", "again".
+        may_change: whether an answer is to change what it is given.
+        may_return_none: whether None is a result.
+    """
+
+    reference: Callable
+    truth: Callable | None = None
+    given: Callable[..., tuple] | None = None
+    cases: Sequence[Case] = ()
+    mistakes: dict[str, Callable] = field(default_factory=dict)
+    right: Sequence[Callable] = ()
+    otherwise: str = ""
+    shape: str = ""
+    explain: Callable[..., str] | None = None
+    run: Callable[..., Any] = lambda fn, *args: fn(*args)
+    true_means: str = ""
+    tolerance: float = 1e-5
+    dtype: bool = False
+    exact_type: bool = False
+    smallest: dict[str, int] = field(default_factory=dict)
+    without: Sequence[str] = ()
+    may_change: bool = False
+    may_return_none: bool = False

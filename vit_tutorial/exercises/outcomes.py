@@ -1,0 +1,104 @@
+"""What an answer makes of a case, what it should, and what is wrong with it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vit_tutorial.exercises.declaration import UNKNOWN, Case, Exercise
+from vit_tutorial.exercises.differences import difference, wrong_shape
+from vit_tutorial.exercises.guard import CheckFailed, Guard, NotAttempted, Raised, describe, is_verdict, same
+
+
+def arguments(case: Case) -> tuple:
+    """The case's arguments: the same for each call, whatever an answer did to those before."""
+    torch.default_generator.manual_seed(0)
+    args = case.given()
+    torch.default_generator.manual_seed(1)
+    return args
+
+
+def outcome(task: Exercise, fn: Callable, case: Case) -> Any:
+    """What ``fn`` makes of a case; an exception is an outcome, too."""
+    try:
+        with torch.enable_grad():
+            return task.run(fn, *arguments(case))
+    except (CheckFailed, NotAttempted):
+        raise
+    except Raised as raised:
+        return raised
+    except Exception as error:
+        # Not the answer's own exception: what it returned was of no use to us.
+        return Unusable(fn.returned) if isinstance(fn, Guard) else Raised(error)
+
+
+@dataclass
+class Unusable:
+    """Something returned of which nothing can be made."""
+
+    value: Any
+
+
+def expected(task: Exercise, case: Case) -> Any:
+    """The right outcome."""
+    if case.truth is not UNKNOWN:
+        return case.truth
+    try:
+        return task.run(task.truth, *arguments(case))
+    except ValueError as error:
+        return Raised(error)
+
+
+def compare(task: Exercise, case: Case, got: Any, want: Any) -> str:
+    """What is wrong with an outcome, "" if nothing is."""
+    said = case.hint or task.otherwise
+    wrong_kind = case.hint or task.shape or task.otherwise
+    if isinstance(want, Raised):
+        if not isinstance(got, Raised):
+            return f"{describe(got)} was returned. {said}".rstrip()
+        if got.kind is not want.kind:
+            return f"A {want.kind.__name__} is wanted, {got.kind.__name__} was raised. {said}".rstrip()
+        if not all(part in got.message for part in case.says):
+            return f"the ValueError says {got.message!r}: state both values, here {' and '.join(case.says)}"
+        return ""
+    if isinstance(got, Raised):
+        return f"{got}. {said}".rstrip(". ")
+    if isinstance(got, Unusable):
+        return f"you returned {describe(got.value)}; expected {kind(want)}. {wrong_kind}".rstrip()
+    try:
+        right = same(got, want, task.tolerance)
+    except Exception:  # a result of such a kind that it cannot even be compared
+        right = False
+    if right and task.dtype and isinstance(want, Tensor) and got.dtype != want.dtype:
+        return f"the result is {got.dtype}, expected {want.dtype}: keep the dtype. {said}".rstrip()
+    if right and not (task.exact_type and type(got) is not type(want)):
+        return ""
+    if isinstance(want, bool):
+        return said if is_verdict(got) else f"expected True or False, got {describe(got)}. {wrong_kind}".rstrip()
+    if isinstance(want, Tensor) and isinstance(got, Tensor):
+        if got.shape != want.shape:
+            seen = wrong_shape(got, want, task.tolerance)
+            return _join(f"expected shape {tuple(want.shape)}, got {tuple(got.shape)}", seen, wrong_kind)
+        if got.device != want.device:
+            return f"the result is on the device {got.device}, expected {want.device}"
+        return _join(said, difference(got, want, task.tolerance))
+    if kind(got) != kind(want):
+        return f"you returned {describe(got)}; expected {kind(want)}. {wrong_kind}".rstrip()
+    return f"{said} (you returned {describe(got)}; expected {describe(want)})".lstrip()
+
+
+def _join(*parts: str) -> str:
+    return ". ".join(part.rstrip(".") for part in parts if part)
+
+
+def kind(value: Any) -> str:
+    """What sort of result it is, in words."""
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    if isinstance(value, list | tuple):
+        return f"a {type(value).__name__} of {len(value)}"
+    return {bool: "True or False", int: "a whole number", float: "a number", str: "a string"}.get(
+        type(value), f"a {type(value).__name__}"
+    )
