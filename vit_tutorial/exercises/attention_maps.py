@@ -63,8 +63,10 @@ def _judged_record(fn, model, images):
     demand(not model.training, "the model was put into training mode and left there")
     with torch.no_grad():
         demand(torch.allclose(model(images), logits), "the model does not give the same logits any more")
-    if any(a.requires_grad for a in maps):
-        return result, "the maps carry a graph"
+    demand(
+        not any(a.requires_grad for a in maps),
+        "the maps carry a graph with them, which keeps every layer's activations in memory: use torch.no_grad()",
+    )
     stumbling = model.blocks[-1].register_forward_pre_hook(_stumble)
     try:
         fn(model, images + 1)
