@@ -134,8 +134,8 @@ def fit_cost(tokens: Real[Tensor, " k"], seconds: Float[Tensor, " k"]) -> tuple[
 def _scipy_fit(tokens, seconds):
     from scipy import optimize
 
-    n = tokens.double().numpy()
-    return tuple(optimize.nnls(torch.tensor([n, n**2]).T.numpy(), seconds.double().numpy())[0].tolist())
+    n = tokens.double()
+    return tuple(optimize.nnls(torch.stack([n, n**2], dim=1).numpy(), seconds.double().numpy())[0].tolist())
 
 
 def _lstsq(columns, t):
