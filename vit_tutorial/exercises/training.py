@@ -268,7 +268,10 @@ EXERCISES["warmup_cosine"] = Exercise(
     run=_rates,
     given=lambda steps=30, warmup_steps=12: (steps, warmup_steps, 0.3),
     smallest={"steps": 13},  # one after the warm-up
-    cases=[Case(given=lambda: (20, 0, 0.3), hint="without warm-up the cosine begins at step 0")],
+    cases=[
+        Case(given=lambda: (20, 0, 0.3), hint="without warm-up the cosine begins at step 0"),
+        Case(given=lambda: (24, 6, 5.0), hint="right for a peak of 0.3, wrong for 5: is it written in by hand?"),
+    ],
     mistakes={
         "the rate does not change with the step": lambda step, total, warm, peak: peak,
         "the rate rises to 1: multiply by peak_lr": lambda step, total, warm, peak: (
