@@ -214,7 +214,8 @@ def same(got: Any, want: Any, tolerance: float = 0.0) -> bool:
         if not is_number(got) or isinstance(got, bool):
             return False
         a, b = float(got), float(want)
-        return a == b or (math.isnan(a) and math.isnan(b)) or abs(a - b) <= tolerance * (1 + abs(b))
+        close = math.isfinite(b) and abs(a - b) <= tolerance * (1 + abs(b))
+        return a == b or (math.isnan(a) and math.isnan(b)) or close
     if isinstance(want, dict):
         return (
             isinstance(got, dict) and got.keys() == want.keys() and all(same(got[k], want[k], tolerance) for k in want)
