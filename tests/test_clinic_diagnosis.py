@@ -290,15 +290,15 @@ def test_attention_across_the_batch_behind_the_blocks(pool):
     assert bugs(healthy) == bugs(healthy, images=images) == []
 
 
-def test_attention_across_the_batch_in_front_of_a_head_of_zeros():
+def with_neighbours_behind_the_blocks():
     class Behind(torchvision.models.vision_transformer.Encoder):
         def forward(self, x):
             x = super().forward(x)
             return x + x.mean(dim=0)
 
-    model = torchvision_model()  # torchvision's heads start at zero, so all logits are
+    model = torchvision_model()
     model.encoder.__class__ = Behind
-    assert not model.heads.head.weight.any() and bugs(model) == ["attention across the batch"]
+    return model
 
 
 class AcrossInTheHead(ViT):
@@ -733,6 +733,17 @@ def test_a_model_that_gives_every_image_the_same_says_nothing_of_neighbours():
     for bug in ("attention across the batch", "blind to the order of patches"):
         assert found.not_run[bug] == "the outputs are the same for every image"
     assert found == [] and bugs(model) == ["attention across the batch"]
+
+
+def test_a_head_that_starts_at_zero_hides_nothing():
+    images = torch.randn(4, 3, 32, 32)
+    found = diagnose(torchvision_model(), images, patch_size=8)
+    assert found == [] and not set(found.not_run) & set(TESTS_OF_OUTPUTS)
+    nn.init.zeros_((blank := torchvision_model()).encoder.pos_embedding)  # a table that can still learn
+    assert bugs(blank, images=images, patch_size=8) == []
+    sick = with_neighbours_behind_the_blocks()
+    assert not sick.heads.head.weight.any()
+    assert bugs(sick) == bugs(sick, images=images, patch_size=8) == ["attention across the batch"]
 
 
 class WithoutParts(nn.Module):

@@ -110,6 +110,26 @@ def test_the_order_of_patches_is_judged_beside_what_changes_from_image_to_image(
         order_matters(model, images)
 
 
+class ByDistance(nn.Module):
+    """Each pair of patches counts by the product of their sums, divided by their distance: no order has a meaning."""
+
+    def forward(self, images):
+        sums = images.sum(dim=(1, 2))  # patches of one column each
+        distances = (torch.arange(8.0)[:, None] - torch.arange(8.0)).abs() + 1
+        return torch.stack([sums.sum(dim=1), (sums[:, :, None] * sums[:, None] / distances).sum(dim=(1, 2))], dim=1)
+
+
+class OnlyTheLast(nn.Module):
+    def forward(self, images):
+        return images[..., -2:].flatten(1)
+
+
+def test_orders_that_keep_the_distances_or_one_end():
+    model, images = ByDistance(), torch.randn(IMAGES)
+    torch.testing.assert_close(model(images.flip(3)), model(images), rtol=1e-3, atol=1e-3)  # all reversed
+    assert patch_order_matters(model, images, (12, 1)) and patch_order_matters(OnlyTheLast(), images, (12, 2))
+
+
 def test_a_patch_reshaped_by_hand():
     # Token 0 is made of pixels 0 to 5 and token 1 of 6 to 11; patch 0 has the pixels 0 1 2 6 7 8.
     sizes, images = ((4, 6), (2, 3), 1, 5), torch.randn(2, 1, 4, 6)

@@ -1,6 +1,5 @@
 """A model laid open: where its parts are, and a forward pass that keeps what goes through them (chapter 12)."""
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,19 +32,20 @@ PARTS = (
         "blocks": "vit.layers", "attn": "attention", "norm": "vit.layernorm", "head": "classifier",
     },
 )  # fmt: skip
+HALF = (torch.float16, torch.bfloat16)
 MOST_EXTRA_TOKENS = 8  # class token, distillation token, registers
 
 
 @contextmanager
-def _examined(model: nn.Module, device: torch.device) -> Iterator[nn.Module]:
-    """The model as the tests need it: evaluating, with gradients, and a copy in float32 if it is in half precision.
+def _examined(model: nn.Module, device: torch.device, *, shaken: bool = False) -> Iterator[None]:
+    """The model as the tests need it, for the length of a ``with`` block: evaluating and with gradients.
 
-    Rounding to float16 or bfloat16 is as large as what some tests look for.
+    Half precision becomes float32, since its rounding is as large as what some tests look for. If ``shaken``, some
+    noise is added to the parameters: a head, a layer scale or a table of positions that starts at 0 then hides nothing.
     """
     if is_compiled(model):
         raise ValueError("a compiled model runs no hooks: diagnose the model that was compiled")
-    if any(p.dtype in (torch.float16, torch.bfloat16) for p in model.parameters()):
-        model = copy.deepcopy(model).float()
+    kept = [(tensor, tensor.data) for tensor in (*model.parameters(), *model.buffers())]
     with (
         torch.random.fork_rng([device] if device.type == "cuda" else []),
         torch.inference_mode(False),
@@ -53,7 +53,17 @@ def _examined(model: nn.Module, device: torch.device) -> Iterator[nn.Module]:
         torch.autocast(device.type, enabled=False),
         evaluating(model),
     ):
-        yield model
+        try:
+            for tensor, data in kept:
+                tensor.data = data.float() if data.dtype in HALF else data
+            for parameter in model.parameters() if shaken else ():
+                if parameter.is_floating_point():
+                    fan_in = parameter[0].numel() if parameter.ndim > 1 else 1
+                    parameter.data = parameter.data + 0.1 * fan_in**-0.5 * torch.randn_like(parameter)
+            yield
+        finally:
+            for tensor, data in kept:
+                tensor.data = data
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,7 @@ class Body:
     """Any model from images to logits, as far as it can be examined without knowing its parts.
 
     Attributes:
-        model: the whole, in evaluation mode.
+        model: the whole, in evaluation mode, its parameters with a little noise.
         images: at least 2.
         patch_size: pixels, (height, width); None if nobody said.
     """
@@ -84,9 +94,9 @@ class Body:
             raise ValueError(f"images must be floating point, (b, c, H, W) with b at least 2; got {got}")
         if patch_size is not None:
             _, patch_size = check_tiles(tuple(images.shape[2:]), patch_size)
-        with _examined(model, images.device) as examined:
+        with _examined(model, images.device, shaken=True):
             images = images.detach().clone()  # made in inference mode, they could have no gradient
-            body = cls(examined, images if examined is model else images.float(), patch_size)
+            body = cls(model, images.float() if images.dtype in HALF else images, patch_size)
             if body.logits.ndim not in (2, 3) or len(body.logits) != len(images):
                 raise ValueError(f"{len(images)} images should give logits (b, k), got {tuple(body.logits.shape)}")
             yield body
@@ -163,8 +173,8 @@ class Anatomy(Body):
                 f"{type(model).__name__} is not a Vision Transformer of vit_tutorial, timm, torchvision or Hugging "
                 "Face. diagnose(model, images) takes any model from images to logits"
             )
-        with _examined(model, next(model.parameters()).device) as examined:
-            yield cls._find(examined, parts)
+        with _examined(model, next(model.parameters()).device):
+            yield cls._find(model, parts)
 
     @classmethod
     def _find(cls, model: nn.Module, parts: dict[str, str]) -> "Anatomy":

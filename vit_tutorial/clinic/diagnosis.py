@@ -127,7 +127,8 @@ def diagnose(
     ``patch_size``, it also asks whether the order of the patches matters, and whether each patch goes into one token.
 
     The model is left as it was: weights, gradients, modes, hooks and the state of the random number generators. It is
-    run in evaluation mode, about twenty times on four images; a model in half precision is copied to float32 first.
+    run in evaluation mode, about twenty times on four images, in float32 if it is in half precision, and in the second
+    way with a little noise on its weights, so that a head or a table that starts at 0 hides nothing.
 
     What it cannot see: bugs of the data and the recipe; a bug that shows in training mode only; sliced heads with an
     output projection behind them; a scale that is neither head_dim's nor one of the usual mistakes, or in an attention
