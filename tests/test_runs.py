@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from vit_tutorial import runs
+from vit_tutorial.archs.patients import attention_scaled_by_dim
+from vit_tutorial.attention import plain_attention
 from vit_tutorial.data import load_dataset
 from vit_tutorial.recipes import RECIPES, load_split, make_model
 from vit_tutorial.runs import (
@@ -151,6 +153,18 @@ def test_the_commit_is_that_of_the_code_that_runs_whatever_git_says_later(monkey
 
     monkeypatch.setattr(runs.subprocess, "run", moved_on)
     assert runs._commit() == first
+
+
+@pytest.mark.parametrize(
+    ("arch", "attend"), [("vit", plain_attention), ("patient:scale by √dim", attention_scaled_by_dim)]
+)
+def test_bf16_on_a_cpu_takes_the_formula_and_no_patient_s_attention_away(monkeypatch, tmp_path, arch, attend):
+    """PyTorch's kernel is slow there. A recipe whose bug is its attention must still train that."""
+    trained = []
+    monkeypatch.setattr(runs, "fit", lambda model, *_, **__: trained.append(model) or [{"seconds": 0.0}])
+    recipe = replace(RECIPES["digits"], arch=arch, precision="bf16", epochs=1)
+    runs.run_recipe("bf16", recipe, tmp_path, keep_weights=False, progress=False)
+    assert [block.attn.attend for block in trained[0].blocks] == [attend] * recipe.model.depth
 
 
 def test_a_run_is_of_the_commit_it_was_started_from(monkeypatch, tmp_path):

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from vit_tutorial.archs.registry import ARCHS
-from vit_tutorial.attention import Attention, plain_attention
+from vit_tutorial.attention import Attention, fused_attention, plain_attention
 from vit_tutorial.augment.policy import Augment
 from vit_tutorial.config import ViTConfig
 from vit_tutorial.recipes import Recipe, load_split, make_model
@@ -61,7 +61,7 @@ def run_recipe(
     model = make_model(recipe)
     if device == "cpu" and in_bf16(device, recipe.precision):
         for part in model.modules():
-            if isinstance(part, Attention):
+            if isinstance(part, Attention) and part.attend is fused_attention:  # another one is what the recipe trains
                 part.attend = plain_attention  # PyTorch's kernel is many times slower there (chapter 11)
     checkpoint = folder / "checkpoint.pt"
     made = provenance(device)  # now: the checkout may move on while this runs
