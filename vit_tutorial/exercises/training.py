@@ -343,6 +343,8 @@ def _is_matrix(name, parameter):
 
 
 def _explain_groups(got, want, asked, model, decay):
+    if asked == "groups":
+        return f"the groups must decay by {decay} and by 0, got {got.tolist()}"
     names = [name for name, _ in model.named_parameters()]
 
     def where(wrong, said):
