@@ -7,23 +7,23 @@ from typing import Any
 UNKNOWN = object()  # a case without a result of its own
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Case:
     """One question to an answer.
 
     Args:
         given: makes the arguments, anew for each call.
-        hint: what to say to an answer that fails here and whose mistake is not known.
+        hint: what to say to an answer that fails here with a mistake that is not known.
+        caught: a wrong answer that fails here first, for the tests.
         truth: the right result, where the exercise's ``truth`` is not to compute it.
         says: what the message of the expected ValueError must contain.
-        caught: a wrong answer that fails here first, for the tests.
     """
 
     given: Callable[[], tuple]
     hint: str = ""
+    caught: Callable | None = None
     truth: Any = UNKNOWN
     says: Sequence[str] = ()
-    caught: Callable | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
