@@ -111,7 +111,7 @@ def _check_shape(notebook: nbformat.NotebookNode, name: str, badge: str, install
     headings = [line for cell in cells(notebook, "markdown") for line in FENCE.sub("", cell.source).split("\n")]
     if sum(line.startswith("# ") for line in headings) != 1:
         found.append("there is not exactly one title")
-    numbers = [int(match[1]) for line in headings if (match := re.match(r"### Exercise (\d+): \S", line))]
+    numbers = [int(match[1]) for line in headings if (match := re.match(r"### Exercise (?:\d+\.)?(\d+): \S", line))]
     if numbers != list(range(1, len(numbers) + 1)):
         found.append(f"exercises are numbered {numbers}")
     for cell in cells(notebook, "markdown"):
