@@ -51,12 +51,16 @@ def title_of(cell: nbformat.NotebookNode) -> str:
 
 
 def fold(title: str) -> dict:
-    """The metadata of a cell that is folded in the book, in JupyterLab and in Colab."""
+    """The metadata of a cell that is folded in the book, in JupyterLab and in Colab.
+
+    Of what goes deeper, the output is folded, too.
+    """
+    deeper = title.startswith("Going deeper")
     return {
         "cellView": "form",
-        "jupyter": {"source_hidden": True},
+        "jupyter": {"source_hidden": True} | ({"outputs_hidden": True} if deeper else {}),
         "mystnb": {"code_prompt_show": title, "code_prompt_hide": title},
-        "tags": ["hide-input"],
+        "tags": ["hide-cell" if deeper else "hide-input"],
     }
 
 

@@ -7,7 +7,7 @@ import nbformat
 from build import fold, title_of
 from notebook_rules import FENCE, SPAN, cells, tree
 
-TOLD = ()  # the chapters that are told anew; the others follow
+TOLD = ("01_patches",)  # the chapters that are told anew; the others follow
 WORDS = {"03_attention": 3000}  # on the spine; 2,500 elsewhere
 PLUMBING, IMPORTS, LONGEST = 0.10, 3, 25  # fraction of the code in view, its import lines, lines of a cell in view
 
@@ -85,7 +85,8 @@ def _headings(notebook):
 def _captions(notebook, chapter):
     count = 0
     for number, cell in enumerate(notebook.cells):
-        if not cell.metadata.get("mystnb", {}).get("image", {}).get("alt"):
+        shown = "hide-cell" not in cell.metadata.get("tags", [])
+        if not shown or not cell.metadata.get("mystnb", {}).get("image", {}).get("alt"):
             continue
         count += 1
         below = notebook.cells[number + 1].source if number + 1 < len(notebook.cells) else ""

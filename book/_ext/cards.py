@@ -14,8 +14,8 @@ CARDS = ("exercise", "predict", "pitfall", "takeaway")
 
 
 def first_bold(paragraph: nodes.Node) -> str:
-    """The bold text that a paragraph begins with, or ""."""
-    first = next(iter(paragraph.children), None)
+    """The bold text that a paragraph begins with; "" if it begins otherwise."""
+    first = next((child for child in paragraph.children if child.astext()), None)  # MyST begins with an empty text
     return first.astext().strip() if isinstance(first, nodes.strong) else ""
 
 
