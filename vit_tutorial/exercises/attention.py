@@ -22,8 +22,8 @@ def softmax_rows(scores: Tensor) -> Tensor:
     return exponentials / exponentials.sum(dim=-1, keepdim=True)
 
 
-def _row_sums(e):
-    return e.sum(-1, keepdim=True)
+_close = partial(torch.allclose, atol=1e-5)
+_row_sums = partial(torch.sum, dim=-1, keepdim=True)
 
 
 def _over(total=_row_sums, less=lambda s: 0):
@@ -39,10 +39,9 @@ EXERCISES["softmax_rows"] = Exercise(
     reference=softmax_rows, truth=lambda scores: scores.softmax(-1), tolerance=2e-5,
     given=lambda n=4: (torch.randn(n, n),),  # square, so that no broadcasting raises an error
     cases=[
-        Case(lambda: (torch.randn(2, 3, 5, 7),),
-             "right for one matrix, wrong for shape (2, 3, 5, 7). Heads and batches stand in front: use dim=-1"),
+        Case(lambda: (torch.randn(2, 3, 5, 7),), "right for one matrix, wrong for shape (2, 3, 5, 7): use dim=-1"),
         Case(_rows([1000.0, 999.0, 998.0]),
-             "exp overflows: 1000, 999, 998 give inf / inf = nan. Subtract the largest score of the row first", _over()),
+             "exp overflows: 1000, 999, 998 give inf / inf = nan. Subtract the row's largest score first", _over()),
         Case(_rows([-1000.0, -1001.0, -1002.0]),
              "-1000, -1001, -1002 give 0 / 0 = nan. Subtract the largest score of the row always, and with its sign",
              _over(less=lambda s: s.abs().amax(-1, keepdim=True))),
@@ -55,8 +54,7 @@ EXERCISES["softmax_rows"] = Exercise(
         Case(lambda: (torch.randn(1, 6),), "wrong for a single row: its axis must stay"),
     ],
     mistakes={
-        "your columns sum to 1, not your rows. A row is one query: sum over the last axis, dim=-1":
-            _over(lambda e: e.sum(-2, keepdim=True)),
+        "your columns sum to 1, not your rows. Sum over the last axis, dim=-1": _over(lambda e: e.sum(-2, True)),
         "all numbers together sum to 1. Each row must: sum over dim=-1, not over everything": _over(lambda e: e.sum()),
         "each column is divided by a row's sum: keepdim=True is missing, and on a square matrix no error tells you":
             _over(lambda e: e.sum(-1)),
@@ -64,23 +62,19 @@ EXERCISES["softmax_rows"] = Exercise(
         "those are the exponentials. They are positive, but a row does not sum to 1 yet": torch.exp,
         "those are logarithms of the weights. Softmax has no log": lambda s: s.log_softmax(-1),
         "this is a sigmoid: each score is squashed by itself. In a softmax the scores of a row compete": torch.sigmoid,
-        "those are powers of 2, as in the pencil example. Here it is exp(score)": lambda s: (s * math.log(2)).softmax(-1),
-        "the scores are divided by √4. That belongs to attention; a softmax takes scores as they are":
-            lambda s: (s / s.shape[-1] ** 0.5).softmax(-1),
+        "those are powers of 2, as on paper. Here it is exp(score)": lambda s: (s * math.log(2)).softmax(-1),
+        "the scores are divided by √4. Only attention does that": lambda s: (s / s.shape[-1] ** 0.5).softmax(-1),
         "without keepdim=True neither the largest score nor the sum lines up with its row, but with a column":
             _over(lambda e: e.sum(-1), lambda s: s.amax(-1)),
         "the largest score of a row is subtracted from a column. Keep the axis: amax(dim=-1, keepdim=True)":
             _over(less=lambda s: s.amax(-1)),
         "scores of shape (2, 3, 5, 7) give weights that sum to 1 along axis 1: use dim=-1": lambda s: s.softmax(1),
-        "large scores are clipped: 1000, 999, 998 must have the weights of 2, 1, 0. Subtract the row's largest":
+        "large scores are clipped, but 1000, 999 must weigh as 1, 0. Subtract the largest":
             lambda s: s.clamp(max=80).softmax(-1),
     },
     right=[lambda s: (s - s.logsumexp(-1, keepdim=True)).exp(), lambda s: s.double().softmax(-1)],
     otherwise="each row must be exp(score) divided by the sum of exp(score) over that row",
 )  # fmt: skip
-
-
-_close = partial(torch.allclose, atol=1e-5)
 
 
 def _scores(q, k, scale=None):
@@ -94,10 +88,6 @@ def _scaled_by(scale):
 def _then(of_scores):
     """The right scores, and something else done to them than a softmax over the keys."""
     return lambda q, k: of_scores(_scores(q, k))
-
-
-def _reshaped(k):
-    return k.reshape(*k.shape[:-2], k.shape[-1], k.shape[-2])
 
 
 def _dots(q, k):
@@ -130,7 +120,7 @@ EXERCISES["attention_weights"] = Exercise(
     given=lambda n=5, m=7, hd=4: _q_and_k(n=n, m=m, hd=hd),
     cases=[
         Case(lambda: _q_and_k(2, 3),
-             "right for one head, but not with batch and heads in front. k.T and k.transpose(0, 1) swap other axes: k.mT",
+             "right for one head, but not with batch and heads in front. k.T and transpose(0, 1) swap other axes: k.mT",
              lambda q, k: (q @ k.transpose(0, 1) / q.shape[-1] ** 0.5).softmax(-1)),
         Case(lambda: _q_and_k(3),
              "right for one head, and with batch and heads, but not with a batch alone: k.mT, whatever is in front",
@@ -147,14 +137,11 @@ EXERCISES["attention_weights"] = Exercise(
         "the scores are not scaled. Divide q kᵀ by √head_dim before the softmax": _scaled_by(lambda q, k: 1.0),
         "those are the scores. Softmax over each row is missing": _scores,
         "those are the scores q kᵀ. The division by √head_dim is missing, and the softmax": lambda q, k: q @ k.mT,
-        "softmax ran over the queries: your columns sum to 1. A row is one query, and must sum to 1: dim=-1":
-            _then(lambda s: s.softmax(-2)),
-        "you divided by head_dim. Divide by its square root, with which the scores' standard deviation grows":
-            _scaled_by(lambda q, k: 1 / q.shape[-1]),
+        "softmax ran over the queries: columns sum to 1. Each row must: dim=-1": _then(lambda s: s.softmax(-2)),
+        "you divided by head_dim. Divide by its square root": _scaled_by(lambda q, k: 1 / q.shape[-1]),
         "k is not transposed, so (5, 4) and (7, 4) cannot be multiplied. A score is query times key: q @ k.mT":
             lambda q, k: (q @ k / q.shape[-1] ** 0.5).softmax(-1),
-        "q and k have changed places. Each query has a row: multiply q by the transpose of k":
-            lambda q, k: _scores(k, q).softmax(-1),
+        "q and k have changed places. Each query has a row: q times kᵀ": lambda q, k: _scores(k, q).softmax(-1),
         "these are the right weights, but transposed: row i belongs to query i": _then(lambda s: s.softmax(-1).mT),
         "you divided by √dim, the width of all heads. A score sums over one head: √head_dim, q.shape[-1]":
             _scaled_by(lambda q, k: ((q.shape[1] if q.ndim == 4 else 1) * q.shape[-1]) ** -0.5),
@@ -171,26 +158,21 @@ EXERCISES["attention_weights"] = Exercise(
             lambda q, k: (q @ k.mT).softmax(-1) / q.shape[-1] ** 0.5,
         "you divided by √head_dim before the softmax and again after it. Rows must sum to 1":
             lambda q, k: _scores(q, k).softmax(-1) / q.shape[-1] ** 0.5,
-        "softmax ran over the queries (your columns sum to 1), and the scores are not scaled by √head_dim":
-            lambda q, k: (q @ k.mT).softmax(-2),
-        "softmax ran over all numbers of the matrix at once. Each row must sum to 1: dim=-1":
+        "softmax ran over the queries, and the scores are not scaled by √head_dim": lambda q, k: (q @ k.mT).softmax(-2),
+        "softmax ran over the whole matrix. Each row must sum to 1: dim=-1":
             _then(lambda s: s.flatten(-2).softmax(-1).reshape(s.shape)),
-        "softmax ran over axis 1, so weights sum to 1 over heads. Keys compete, not heads: dim=-1":
-            _then(lambda s: s.softmax(1)),
-        "softmax ran over axis 0, so weights sum to 1 over the images. Keys compete, not images: dim=-1":
+        "softmax ran over axis 1, so heads sum to 1. Keys compete, not heads: dim=-1": _then(lambda s: s.softmax(1)),
+        "softmax ran over axis 0, so images sum to 1. Keys compete, not images: dim=-1":
             _then(lambda s: s.softmax(0 if s.ndim > 2 else -1)),
-        "that is a sigmoid: each key is judged by itself. In a softmax the keys of a row compete, and sum to 1":
-            _then(torch.sigmoid),
+        "that is a sigmoid: it judges each key by itself. In a softmax the keys of a row compete": _then(torch.sigmoid),
         "those are exp(scores). They are not divided by the sum of their row yet": _then(torch.exp),
-        "the scores are divided by the sum of their row, but never exponentiated. Weights must be positive: softmax":
-            _then(lambda s: s / _row_sums(s)),
+        "the scores are divided by their row's sum, but not exponentiated: softmax": _then(lambda s: s / _row_sums(s)),
         "those are logarithms of the weights: log_softmax instead of softmax": _then(lambda s: s.log_softmax(-1)),
         "k is reshaped, not transposed: right shape, but the numbers are in other places. k.mT":
-            lambda q, k: _scores(q, _reshaped(k).mT).softmax(-1),
+            lambda q, k: _scores(q, k.reshape(k.mT.shape).mT).softmax(-1),
         "k is reshaped, not transposed (k.mT), and the scores are not scaled by √head_dim":
-            lambda q, k: (q @ _reshaped(k)).softmax(-1),
-        "That is the shape of an output. Leave out the product with the values":
-            lambda q, k: F.scaled_dot_product_attention(q, k, k),
+            lambda q, k: (q @ k.reshape(k.mT.shape)).softmax(-1),
+        "That is the shape of an output. Leave out the values": lambda q, k: F.scaled_dot_product_attention(q, k, k),
     },
     right=[
         lambda q, k: F.scaled_dot_product_attention(q, k, _eye(k)),
@@ -222,21 +204,16 @@ EXERCISES["row_entropy"] = Exercise(
         Case(lambda: (torch.randn(2, 3, 5, 7).softmax(-1),), "wrong with batch and heads in front"),
     ],
     mistakes={
-        "your entropies are negative, as the log of a weight is: put a minus in front":
-            lambda w: torch.xlogy(w, w).sum(-1),
+        "your entropies are negative, as the log of a weight is: add a minus": lambda w: torch.xlogy(w, w).sum(-1),
         "that is the entropy in bits. torch.log gives nats: log 8 = 2.079 for 8 equal weights":
             lambda w: -(w * w.clamp_min(1e-30).log2()).sum(-1),
         "that is the mean of −w·log w over the row. Entropy is the sum": lambda w: -torch.xlogy(w, w).mean(-1),
-        "One number came out for all rows. Each row has its own entropy: sum over the last axis only":
-            lambda w: -torch.xlogy(w, w).sum(),
-        "The sum ran over the queries, axis -2. A row is a distribution over the keys: sum over dim=-1":
-            lambda w: -torch.xlogy(w, w).sum(-2),
+        "One number came out for all rows. Sum over the last axis only": lambda w: -torch.xlogy(w, w).sum(),
+        "The sum ran over the queries, axis -2. Sum over the keys: dim=-1": lambda w: -torch.xlogy(w, w).sum(-2),
         "The summed axis should go: leave out keepdim": lambda w: -_row_sums(torch.xlogy(w, w)),
         "the weight in front of the logarithm is missing: −w·log w": lambda w: -w.clamp_min(1e-30).log().sum(-1),
-        "that is the log of the largest weight alone. Sum −w·log w over every weight of the row":
-            lambda w: -w.amax(-1).log(),
-        "a small number is added inside the logarithm, and it shows. torch.xlogy(w, w) needs none":
-            lambda w: -(w * (w + 1e-5).log()).sum(-1),
+        "that is the log of the largest weight alone. Sum −w·log w over the whole row": lambda w: -w.amax(-1).log(),
+        "a small number inside the log shows. torch.xlogy(w, w) needs none": lambda w: -(w * (w + 1e-5).log()).sum(-1),
         "that is 1 minus the largest weight, another measure of spread. Sum −w·log w": lambda w: 1 - w.amax(-1),
         "a softmax was taken of weights, which are a softmax already": lambda w: row_entropy(w.softmax(-1)),
         "that is the perplexity, exp of the entropy. Leave out the exp": lambda w: row_entropy(w).exp(),
@@ -256,36 +233,27 @@ def split_heads(x: Tensor, num_heads: int) -> Tensor:
     return x.reshape(b, n, num_heads, dim // num_heads).transpose(1, 2)
 
 
-def _split_then(change):
-    return lambda x, h: change(split_heads(x, h))
-
-
 EXERCISES["split_heads"] = Exercise(
     reference=split_heads, given=lambda b=2, n=5, h=3, hd=4: (torch.randn(b, n, h * hd), h),
     truth=lambda x, h: torch.stack([x[..., i * x.shape[2] // h : (i + 1) * x.shape[2] // h] for i in range(h)], dim=1),
     mistakes={
-        "the content is scrambled: a reshape straight to (b, h, n, hd) mixes tokens. First (b, n, h, hd), then swap axes "
-        "1 and 2": lambda x, h: x.reshape(len(x), h, x.shape[1], -1),
-        "The heads stand behind the tokens. Attention works on the last two axes: swap axes 1 and 2":
-            lambda x, h: x.unflatten(-1, (h, -1)),
+        "the content is scrambled: reshape straight to (b, h, n, hd) mixes tokens. Go by (b, n, h, hd), then swap axes":
+            lambda x, h: x.reshape(len(x), h, x.shape[1], -1),
+        "The heads stand behind the tokens: swap axes 1 and 2": lambda x, h: x.unflatten(-1, (h, -1)),
         "each head takes every third number. Cut the last axis as (h hd), not (hd h): head 0 takes the first head_dim":
             lambda x, h: x.unflatten(-1, (-1, h)).permute(0, 3, 1, 2),
-        "num_heads is how many heads there are, not how wide one is: that is dim / num_heads":
-            lambda x, h: split_heads(x, x.shape[-1] // h),
-        "Tokens and head_dim have changed places": _split_then(lambda x: x.mT),
-        "The heads stand in front of the batch": _split_then(lambda x: x.transpose(0, 1)),
-        "Batch and heads are melted into one axis. Keep them apart": _split_then(lambda x: x.flatten(0, 1)),
+        "num_heads is the number of heads. Each is dim / num_heads wide": lambda x, h: split_heads(x, x.shape[-1] // h),
+        "Tokens and head_dim have changed places": lambda x, h: split_heads(x, h).mT,
+        "The heads stand in front of the batch": lambda x, h: split_heads(x, h).transpose(0, 1),
+        "Batch and heads are melted into one axis. Keep them apart": lambda x, h: split_heads(x, h).flatten(0, 1),
         "a list of heads came out. Stack them on a new axis, after the batch": lambda x, h: list(x.chunk(h, dim=-1)),
         "the numbers are scrambled: the axes were swapped before the cut. Cut the last axis first":
             lambda x, h: x.transpose(1, 2).reshape(len(x), h, x.shape[1], -1),
         "every head is a copy of the first. Head i takes the numbers from i · head_dim on":
             lambda x, h: torch.stack([x[..., : x.shape[-1] // h]] * h, dim=1),
-        "the heads are in reverse. Head 0 takes the first numbers": _split_then(lambda x: x.flip(1)),
+        "the heads are in reverse. Head 0 takes the first numbers": lambda x, h: split_heads(x, h).flip(1),
     },
-    right=[
-        lambda x, h: rearrange(x, "b n (h hd) -> b h n hd", h=h),
-        lambda x, h: torch.stack(x.chunk(h, dim=-1), dim=1),
-    ],
+    right=[lambda x, h: rearrange(x, "b n (h hd) -> b h n hd", h=h), lambda x, h: torch.stack(x.chunk(h, -1), dim=1)],
     shape="Batch, heads, tokens, head_dim", otherwise="out[b, i, t] must be x[b, t, i·head_dim : (i+1)·head_dim]",
 )  # fmt: skip
 
@@ -304,8 +272,7 @@ EXERCISES["merge_heads"] = Exercise(
         "view cannot cut a transposed tensor: use reshape or flatten, which copy, or contiguous() before":
             lambda x: x.transpose(1, 2).view(x.shape[0], x.shape[2], -1),
         "Tokens stand last. They come second: one row for each token": lambda x: merge_heads(x).mT,
-        "the heads are interleaved, one number of each in turn. Head 0 comes whole: (h hd), not (hd h)":
-            lambda x: x.permute(0, 2, 3, 1).flatten(2),
+        "the heads are interleaved. Head 0 comes whole: (h hd)": lambda x: x.permute(0, 2, 3, 1).flatten(2),
         "Heads and head_dim are still two axes. Make them one": lambda x: x.transpose(1, 2),
         "The heads were added up or averaged. Put them side by side": lambda x: x.mean(1),
         "The heads are put one below the other, like more tokens. Put them side by side": lambda x: x.flatten(1, 2),
@@ -325,15 +292,6 @@ def fuse_qkv(queries: list[Tensor], keys: list[Tensor], values: list[Tensor]) ->
     return torch.cat([*queries, *keys, *values])
 
 
-def _kinds_in_order(*order):
-    return lambda *kinds: fuse_qkv(*(kinds[i] for i in order))
-
-
-def _each(join):
-    """A wrong join of the h weights of one kind; then queries, keys and values one below the other."""
-    return lambda *kinds: torch.cat([join(parts) for parts in kinds])
-
-
 ORDERS = ((0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
 KINDS = ("queries", "keys", "values")
 EXERCISES["fuse_qkv"] = Exercise(
@@ -343,26 +301,25 @@ EXERCISES["fuse_qkv"] = Exercise(
                 "right for the weights, wrong for biases of shape (2,), with one axis less: join along axis 0",
                 lambda q, k, v: torch.stack([*q, *k, *v]).reshape(-1, q[0].shape[-1]))],
     mistakes={
-        "the rows go head by head, with query, key and value of each. All queries first, then all keys, then all values":
+        "the rows go head by head, with query, key and value of each. First all queries, then all keys, then values":
             lambda *kinds: torch.cat([part for head in zip(*kinds, strict=True) for part in head]),
         "The weights stand side by side. A row is one number they make: put them one below the other, dim=0":
             lambda q, k, v: torch.cat([*q, *k, *v], dim=1),
-        "The weights are stacked on a new axis. Join them along the rows they have: torch.cat":
-            lambda q, k, v: torch.stack([*q, *k, *v]),
+        "The weights are stacked on a new axis. Join their rows: torch.cat": lambda q, k, v: torch.stack([*q, *k, *v]),
         "the rows of the heads are interleaved: the first of every head, then the second. Keep a head's rows together":
-            _each(lambda parts: torch.stack(parts, dim=1).flatten(0, 1)),
+            lambda *kinds: torch.cat([torch.stack(parts, dim=1).flatten(0, 1) for parts in kinds]),
         **{f"the order is {', then '.join(KINDS[i] for i in order)}. It must be queries, then keys, then values":
-           _kinds_in_order(*order) for order in ORDERS},
+           lambda *kinds, order=order: fuse_qkv(*(kinds[i] for i in order)) for order in ORDERS},
         "the heads stand in reverse order. Head 0 comes first": lambda *kinds: fuse_qkv(*(x[::-1] for x in kinds)),
-        "That is transposed. nn.Linear keeps its weight as (numbers out, numbers in)": lambda *kinds: fuse_qkv(*kinds).mT,
+        "That is transposed. nn.Linear keeps its weight as (out, in)": lambda *kinds: fuse_qkv(*kinds).mT,
         "The weights are stacked on new axes. Make one axis of the first three":
             lambda *kinds: torch.stack([torch.stack(parts) for parts in kinds]),
         "The heads of one kind stand side by side. Put them, too, one below the other: dim=0":
-            _each(lambda parts: torch.cat(parts, dim=-1)),
+            lambda *kinds: torch.cat([torch.cat(parts, dim=-1) for parts in kinds]),
         "Queries, keys and values still have an axis of their own. Make one of the first two":
             lambda *kinds: torch.stack([torch.cat(parts) for parts in kinds]),
     },
-    right=[_each(torch.cat)],
+    right=[lambda *kinds: torch.cat([torch.cat(parts) for parts in kinds])],
     shape="Three times all heads, one below the other",
     otherwise="rows i·hd to (i+1)·hd must be the queries of head i, and so on",
 )  # fmt: skip
@@ -372,11 +329,6 @@ def weights_from_kernel(attend: Callable[[Tensor, Tensor, Tensor], Tensor], q: T
     """The ``(..., n, m)`` weights inside ``attend``: weights times the identity are the weights."""
     m = k.shape[-2]
     return attend(q, k, torch.eye(m, dtype=q.dtype, device=q.device).expand(*k.shape[:-2], m, m))
-
-
-def _by_distance(q, k, v):
-    """A kernel that weighs by distance, not by dot product, and whose rows do not sum to 1."""
-    return (-torch.cdist(q, k)).exp() @ v
 
 
 def _one_key_at_a_time(attend, q, k):
@@ -397,9 +349,8 @@ EXERCISES["weights_from_kernel"] = Exercise(
     reference=weights_from_kernel, truth=_one_key_at_a_time, without=("gradient",),
     given=lambda b=2, h=3, n=5, m=7, hd=4: (F.scaled_dot_product_attention, *_q_and_k(b, h, n=n, m=m, hd=hd)),
     cases=[
-        Case(lambda: (_by_distance, *_q_and_k(2, 3)),
-             "right for PyTorch's kernel, wrong for another one. Call attend once, with v = identity, and return what it "
-             "gives: the kernel's weights need not sum to 1"),
+        Case(lambda: (lambda q, k, v: (-torch.cdist(q, k)).exp() @ v, *_q_and_k(2, 3)),
+             "right for PyTorch's kernel, wrong for one whose rows don't sum to 1: return attend(q, k, v) as it is"),
         Case(lambda: (F.scaled_dot_product_attention, *(x.double() for x in _q_and_k(2, 3))),
              "the identity must have the dtype of q, float64 here", _asked(lambda k: _eye(k).float())),
     ],
@@ -417,8 +368,7 @@ EXERCISES["weights_from_kernel"] = Exercise(
         "those are the scores, not the weights the kernel used": lambda attend, q, k: _scores(q, k),
         "That is transposed: rows belong to queries": _asked(_eye, lambda w: w.mT),
         "the columns are in reverse: row j of v belongs to key j": _asked(lambda k: _eye(k).flip(-1)),
-        "the weights were divided by the sum of their row. Return what the kernel gives":
-            _asked(_eye, lambda w: w / _row_sums(w)),
+        "the rows were made to sum to 1. Return what the kernel gives": _asked(_eye, lambda w: w / _row_sums(w)),
         "a softmax was taken of weights, which are a softmax already": _asked(_eye, lambda w: w.softmax(-1)),
     },
     right=[_one_key_at_a_time, torch.no_grad()(weights_from_kernel)],
@@ -449,15 +399,6 @@ def _attention(batch_first):
     return lambda x: layer(x, x, x)[0]
 
 
-def _middle(x):
-    """Rows 1 and 2 mix; the first and the last stay alone."""
-    return torch.cat([x[:1], x[1:3] + x[1:3].flip(0), x[3:]])
-
-
-def _pairs(x):
-    return x + torch.cat([pair.flip(0) for pair in x.split(2)])
-
-
 def _moves(layer, x, change, watch):
     other = x.clone()
     other[change] += 10
@@ -475,12 +416,8 @@ def _apart(close, size=1, dim=0):
 
 
 def _by_gradients(layer, x):
-    x = x.clone().requires_grad_()
-    for i, row in enumerate(layer(x)):
-        (gradient,) = torch.autograd.grad(row.sum(), x, retain_graph=True)
-        if any(gradient[j].any() for j in range(len(x)) if j != i):
-            return False
-    return True
+    influence = torch.autograd.functional.jacobian(layer, x).abs().sum((1, 2, 4, 5))
+    return not (influence - influence.diagonal().diag()).any()
 
 
 def _case(truth, layer, hint, caught=None):
@@ -491,16 +428,15 @@ EXERCISES["rows_are_independent"] = Exercise(
     reference=rows_are_independent, run=_with_batches_only, true_means="that no row depends on another one",
     cases=[
         _case(True, lambda x: 2 * x,
-              "False for a layer that doubles every number. Do you look at the row that you changed? Look at the others",
+              "False for a layer that doubles every number. Don't look at the row that you changed, but at the others",
               _none_moves([(slice(1, None), slice(None))])),
         _case(True, lambda x: x.cumsum(dim=1),
               "False for a layer that mixes the tokens of a row, as attention does. Tokens are axis 1; rows are axis 0",
               _apart(_close, dim=1)),
         Case(lambda: (_attention(batch_first=True), torch.randn(4, 3, 8)), truth=True,
-             hint="False for healthy attention. A batch of one is rounded differently: torch.allclose, not torch.equal"),
+             hint="False for healthy attention. A batch of one is rounded differently: allclose, not equal or =="),
         Case(lambda: (_attention(batch_first=False), torch.randn(4, 3, 8)), truth=False,
-             hint="True for attention without batch_first, where images attend to each other. Neither shuffling nor a "
-             "small change shows it: change rows a lot, or send each alone",
+             hint="True for attention without batch_first, where images mix. Change rows by a lot, or send each alone",
              caught=lambda layer, x: _close(layer(x.flip(0)), layer(x).flip(0))),
         _case(False, lambda x: x - x.mean(dim=0, keepdim=True),
               "True for a layer that subtracts the mean of the batch: every row depends on every other"),
@@ -513,18 +449,18 @@ EXERCISES["rows_are_independent"] = Exercise(
         _case(False, lambda x: x + x.roll(1, dims=0),
               "True for a sick layer: each row depends on the one before it. Change every other row, not only the next",
               _none_moves([(2, 0), (0, 2)])),
-        _case(False, _middle,
+        _case(False, lambda x: torch.cat([x[:1], x[1:3] + x[1:3].flip(0), x[3:]]),
               "True for a sick layer: two rows in the middle depend on each other. Look at every row",
               _none_moves([([1, 2, 3], 0), ([0, 1, 2], 3)])),
-        _case(False, _pairs,
-              "True for a sick layer: rows 0 and 1 depend on each other, as do 2 and 3. Send each row alone, not halves",
+        _case(False, lambda x: x + torch.cat([pair.flip(0) for pair in x.split(2)]),
+              "True for a sick layer: rows 0 and 1 depend on each other, as do 2 and 3. Send each alone, not halves",
               _apart(_close, size=2)),
         _case(False, lambda x: x + x.roll(-1, dims=0),
               "True for a sick layer: each row depends on the next one. Change all other rows, not only the one before",
               _none_moves([(i - 1, i) for i in range(4)])),
         _case(False, lambda x: x + x.roll(2, dims=0),
-              "True for a sick layer: each row depends on the one two before it. Change all other rows, not just "
-              "neighbours", _none_moves([([i - 1, (i + 1) % 4], i) for i in range(4)])),
+              "True for a sick layer: each row depends on the last but one. Change all other rows, not just neighbours",
+              _none_moves([([i - 1, (i + 1) % 4], i) for i in range(4)])),
         *(_case(False, lambda x, sign=sign: x + sign * x.abs().sum(dim=0, keepdim=True),
                 f"True for a sick layer: other rows only ever {word} the output here. Compare the absolute difference",
                 _apart(lambda a, b, sign=sign: (sign * (b - a) < 1e-5).all()))
