@@ -174,11 +174,9 @@ EXERCISES["attention_weights"] = Exercise(
             lambda q, k: (q @ k.reshape(k.mT.shape)).softmax(-1),
         "That is the shape of an output. Leave out the values": lambda q, k: F.scaled_dot_product_attention(q, k, k),
     },
-    right=[
-        lambda q, k: F.scaled_dot_product_attention(q, k, _eye(k)),
-        lambda q, k: softmax_rows(torch.einsum("...id,...jd->...ij", q, k) / q.shape[-1] ** 0.5),
-        lambda q, k: ((q / q.shape[-1] ** 0.25) @ (k / q.shape[-1] ** 0.25).transpose(-1, -2)).softmax(-1).double(),
-    ],
+    right=[lambda q, k: F.scaled_dot_product_attention(q, k, _eye(k)),
+           lambda q, k: softmax_rows(torch.einsum("...id,...jd->...ij", q, k) / q.shape[-1] ** 0.5),
+           lambda q, k: ((q / q.shape[-1] ** 0.25) @ (k / q.shape[-1] ** 0.25).transpose(-1, -2)).softmax(-1).double()],
     shape="One row for each query, one column for each key",
     otherwise="row i is softmax(q[i] · k[j] / √head_dim) over all j",
 )  # fmt: skip
@@ -218,11 +216,8 @@ EXERCISES["row_entropy"] = Exercise(
         "a softmax was taken of weights, which are a softmax already": lambda w: row_entropy(w.softmax(-1)),
         "that is the perplexity, exp of the entropy. Leave out the exp": lambda w: row_entropy(w).exp(),
     },
-    right=[
-        lambda w: torch.special.entr(w).sum(-1),
-        lambda w: -(w * w.clamp_min(1e-30).log()).sum(-1),
-        lambda w: torch.distributions.Categorical(w).entropy(),
-    ],
+    right=[lambda w: torch.special.entr(w).sum(-1), lambda w: -(w * w.clamp_min(1e-30).log()).sum(-1),
+           lambda w: torch.distributions.Categorical(w).entropy()],
     shape="Weights (..., n, m) give one entropy for each row, (..., n)", otherwise="sum −w·log w over the row",
 )  # fmt: skip
 

@@ -1,5 +1,6 @@
 """Exercises of chapter 1: an image becomes a sequence."""
 
+from functools import partial
 from itertools import permutations, product
 from math import ceil
 
@@ -48,34 +49,26 @@ def _raising(kind, message):
 
 
 EXERCISES["num_patches"] = Exercise(
-    reference=num_patches,
-    truth=_slots,
+    reference=num_patches, truth=_slots, exact_type=True, may_return_none=True,
     cases=[
         Case(lambda: ((32, 32), (8, 8)), "A 32×32 image has 4·4 = 16 patches of 8×8"),
         Case(lambda: ((32, 64), (8, 8)), "A 32×64 image has 4·8 = 32 patches of 8×8"),
         Case(lambda: ((8, 18), (4, 6)), "An 8×18 image has 2·3 = 6 patches of 4×6: height goes with height"),
-        Case(lambda: ((30, 32), (4, 4)), "4 does not divide 30: 4×4 patches cannot tile this image. Raise a ValueError",
-             says=("30", "4")),
+        Case(lambda: ((30, 32), (4, 4)), "4×4 patches can't tile a height of 30: raise a ValueError", says=("30", "4")),
         Case(lambda: ((32, 30), (4, 4)), "4×4 patches do not fit the width of a 32×30 image. Test both sides",
-             caught=lambda image, patch: num_patches((image[0], image[1] // patch[1] * patch[1]), patch),
-             says=("30", "4")),
+             lambda image, patch: num_patches((image[0], image[1] // patch[1] * patch[1]), patch), says=("30", "4")),
     ],
     mistakes={
-        "one number is wanted: multiply patches per column by patches per row":
-            _count(lambda H, W, ph, pw: (H // ph, W // pw)),
+        "one number is wanted: multiply rows by columns": _count(lambda H, W, ph, pw: (H // ph, W // pw)),
         "the class token is not a patch; it joins in chapter 2": _count(lambda H, W, ph, pw: H // ph * (W // pw) + 1),
         "rows times columns, not rows plus columns": _count(lambda H, W, ph, pw: H // ph + W // pw),
         "the count per column was squared: height and width may differ": _count(lambda H, W, ph, pw: (H // ph) ** 2),
         "the count per row was squared: height and width may differ": _count(lambda H, W, ph, pw: (W // pw) ** 2),
-        "both sides were divided by the patch's width: height goes with height":
-            _count(lambda H, W, ph, pw: H // pw * (W // pw)),
-        "you divided the image's height by the patch's width: height goes with height":
-            _count(lambda H, W, ph, pw: H // pw * (W // ph)),
+        "both sides were divided by the patch's width": _count(lambda H, W, ph, pw: H // pw * (W // pw)),
+        "the height was divided by the patch's width": _count(lambda H, W, ph, pw: H // pw * (W // ph)),
         "a number of patches is an int. / gives a float, // does not": lambda *sizes: float(num_patches(*sizes)),
-        "the areas divide, 960 / 16 = 60, the sides do not. Test each side with % before you divide":
-            _count(lambda H, W, ph, pw: H * W // (ph * pw)),
-        "// silently rounded down, and the border is lost. Raise a ValueError":
-            _count(lambda H, W, ph, pw: H // ph * (W // pw)),
+        "the areas divide, 960 / 16 = 60, the sides do not. Test each": _count(lambda H, W, ph, pw: H * W // (ph * pw)),
+        "// rounded down and lost the border. Raise a ValueError": _count(lambda H, W, ph, pw: H // ph * (W // pw)),
         "rounded up, the patches reach beyond the border. Raise a ValueError":
             _count(lambda H, W, ph, pw: ceil(H / ph) * ceil(W / pw)),
         "4×4 patches do not tile this image, and None was returned. Raise a ValueError": _if_they_tile(lambda *_: None),
@@ -83,8 +76,6 @@ EXERCISES["num_patches"] = Exercise(
         "state both values, here 30 and 4": _raising(ValueError, "these sizes do not fit"),
     },
     right=[_raising(ValueError, "{0}×{1} and {2}×{3} do not fit")],
-    exact_type=True,
-    may_return_none=True,
 )  # fmt: skip
 
 
@@ -103,20 +94,16 @@ def _patchify_as(pattern, cut="b c (gh ph) (gw pw)"):
 ORDERS = [" ".join(order) for order in permutations(("c", "ph", "pw")) if order != ("c", "ph", "pw")]
 CUTS = ("(ph gh) (pw gw)", "(ph gh) (gw pw)", "(gh ph) (pw gw)")
 EXERCISES["patchify"] = Exercise(
-    reference=patchify,
-    truth=_cut,
+    reference=patchify, truth=_cut,
     given=lambda b=2, c=3, gh=2, gw=4, ph=5, pw=7: (torch.rand(b, c, gh * ph, gw * pw), (ph, pw)),
-    cases=[
-        Case(lambda: (torch.randint(0, 256, (2, 3, 4, 6), dtype=torch.uint8), (2, 3)),
-             "wrong for images of bytes: cutting needs no arithmetic, so any dtype will do"),
-    ],
+    cases=[Case(lambda: (torch.randint(0, 256, (2, 3, 4, 6), dtype=torch.uint8), (2, 3)),
+                "wrong for images of bytes: cutting needs no arithmetic, so any dtype will do")],
     mistakes={
         "the content is scrambled: reshape alone cuts up the flat memory. Split both sides first, then permute":
             lambda images, patch: images.reshape(len(images), -1, images.shape[1] * patch[0] * patch[1]),
         **{f"the patches are right, but flattened as ({order}). A Conv2d kernel is stored as (c ph pw)":
            _patchify_as(f"b (gh gw) ({order})") for order in ORDERS},
-        "the patches come column by column. Go through the grid row by row, as one reads":
-            _patchify_as("b (gw gh) (c ph pw)"),
+        "the patches come column by column. Go row by row, as one reads": _patchify_as("b (gw gh) (c ph pw)"),
         **{f"you cut the sides as {cut}, so a patch collects distant pixels. Neighbours: (gh ph) (gw pw)":
            _patchify_as("b (gh gw) (c ph pw)", f"b c {cut}") for cut in CUTS},
         "the grid still has two axes; make one of them, row by row": _patchify_as("b gh gw (c ph pw)"),
@@ -129,11 +116,9 @@ EXERCISES["patchify"] = Exercise(
 
 
 def _unpatchify_as(pattern, joined="(gh ph) (gw pw)", **sizes):
-    def fn(patches, patch_size, grid_size):
-        (ph, pw), (gh, gw) = patch_size, grid_size
-        return rearrange(patches, f"{pattern} -> b c {joined}", gh=gh, gw=gw, ph=ph, pw=pw, **sizes)
-
-    return fn
+    return lambda patches, patch, grid: rearrange(
+        patches, f"{pattern} -> b c {joined}", gh=grid[0], gw=grid[1], ph=patch[0], pw=patch[1], **sizes
+    )
 
 
 def _paste(patches, patch_size, grid_size):
@@ -147,8 +132,7 @@ def _paste(patches, patch_size, grid_size):
 
 
 EXERCISES["unpatchify"] = Exercise(
-    reference=unpatchify,
-    truth=_paste,
+    reference=unpatchify, truth=_paste,
     given=lambda b=2, c=3, gh=2, gw=4, ph=5, pw=7: (torch.rand(b, gh * gw, c * ph * pw), (ph, pw), (gh, gw)),
     mistakes={
         "reshape alone gives the right shape and a scrambled image: permute first":
@@ -159,8 +143,7 @@ EXERCISES["unpatchify"] = Exercise(
         **{f"you joined the sides as {joined}, so a patch's pixels end up far apart. Neighbours: (gh ph) (gw pw)":
            _unpatchify_as("b (gh gw) (c ph pw)", joined) for joined in CUTS},
         "height and width of the image are swapped": lambda *args: unpatchify(*args).transpose(2, 3),
-        "three channels are hard-coded; c follows from the length of a patch":
-            _unpatchify_as("b (gh gw) (c ph pw)", c=3),
+        "three channels are hard-coded: c follows from the patch's length": _unpatchify_as("b (gh gw) (c ph pw)", c=3),
     },
     right=[lambda x, patch, grid: F.fold(x.mT, (grid[0] * patch[0], grid[1] * patch[1]), patch, stride=patch)],
     shape="The images are (b, c, gh·ph, gw·pw)",
@@ -179,30 +162,22 @@ def _matrix_of_the_convolution(weight):
     return F.conv2d(ones, weight).flatten(1).T
 
 
-def _flattened_as(order):
-    return lambda weight: rearrange(weight, f"d c ph pw -> d ({order})")
-
-
 EXERCISES["kernel_to_matrix"] = Exercise(
-    reference=kernel_to_matrix,
-    truth=_matrix_of_the_convolution,
+    reference=kernel_to_matrix, truth=_matrix_of_the_convolution,
     given=lambda d=11, c=3, ph=5, pw=7: (torch.randn(d, c, ph, pw),),
     mistakes={
         "nn.Linear keeps its weight as (out, in), so d comes first": lambda weight: weight.flatten(1).T,
         **{f"the kernel was flattened as ({order}); patches are (c ph pw), so no permute is needed":
-           _flattened_as(order) for order in ORDERS},
-        "the kernel is flipped, as a convolution in mathematics would do. Conv2d does not flip it":
-            lambda weight: weight.flip(2, 3).flatten(1),
+           lambda weight, order=order: rearrange(weight, f"d c ph pw -> d ({order})") for order in ORDERS},
+        "the kernel is flipped. Conv2d does not flip it": lambda weight: weight.flip(2, 3).flatten(1),
         "reshape(-1, d) moves no axis, so the transpose after it mixes the rows. d is in front already":
             lambda weight: weight.reshape(-1, len(weight)).T,
         "the shape is right, but the rows are mixed: reshape cannot transpose. d is in front already":
             lambda weight: weight.permute(1, 2, 3, 0).reshape(len(weight), -1),
-        "the kernel is scaled. Both do the same sum: copy the numbers as they are":
-            lambda weight: weight.flatten(1) / weight[0].numel() ** 0.5,
+        "the kernel is scaled. Copy the numbers": lambda weight: weight.flatten(1) / weight[0].numel() ** 0.5,
     },
-    right=[_flattened_as("c ph pw")],
-    shape="One row for each output, c·ph·pw columns",
-    otherwise="patches times your matrix differ from Conv2d",
+    right=[lambda weight: rearrange(weight, "d c ph pw -> d (c ph pw)")],
+    shape="One row for each output, c·ph·pw columns", otherwise="patches times your matrix differ from Conv2d",
 )  # fmt: skip
 
 
@@ -228,24 +203,20 @@ def _pad(sides=lambda across, down: (0, across, 0, down), missing=lambda side, p
     return fn
 
 
-_a_patch_more = _pad(missing=lambda side, patch: patch - side % patch)
-
-
-def _a_patch_more_on_one_side(images, patch):
+def _a_patch_more(images, patch, always=True):
     fits = images.shape[2] % patch[0] == images.shape[3] % patch[1] == 0
-    return images if fits else _a_patch_more(images, patch)
+    return images if fits and not always else _pad(missing=lambda side, patch: patch - side % patch)(images, patch)
 
 
 EXERCISES["pad_to_patches"] = Exercise(
-    reference=pad_to_patches,
-    truth=_copy_onto_black,
+    reference=pad_to_patches, truth=_copy_onto_black, right=[_copy_onto_black], dtype=True,
     # No zero in the images, so that an added one can be seen.
     given=lambda b=1, c=2, height=9, width=17, ph=4, pw=6: (torch.rand(b, c, height, width) + 1, (ph, pw)),
     cases=[
         Case(lambda: (torch.rand(1, 2, 8, 12), (4, 6)),
              "An image that fits already needs no padding: -9 % 4 is 3, but -8 % 4 is 0", _a_patch_more),
-        Case(lambda: (torch.rand(1, 2, 9, 12), (4, 6)),
-             "one side fits already, and got a whole patch more: treat each side by itself", _a_patch_more_on_one_side),
+        Case(lambda: (torch.rand(1, 2, 9, 12), (4, 6)), "one side fits, and got a patch more: treat each by itself",
+             partial(_a_patch_more, always=False)),
         Case(lambda: (torch.full((1, 1, 3, 5), 7, dtype=torch.uint8), (2, 3)),
              "images of bytes come back with another dtype: padding keeps it",
              lambda images, patch: pad_to_patches(images, patch).to(torch.promote_types(images.dtype, torch.half))),
@@ -254,8 +225,7 @@ EXERCISES["pad_to_patches"] = Exercise(
         "the image was cropped. Pad it, so that nothing is lost": _pad(missing=lambda side, patch: -(side % patch)),
         "height and width are swapped. F.pad takes the last axis first: (left, right, top, bottom)":
             _pad(lambda across, down: (0, down, 0, across)),
-        "the zeros are above and on the left, so every patch is shifted. Add them below and on the right":
-            _pad(lambda across, down: (across, 0, down, 0)),
+        "the zeros must be below and on the right, or patches shift": _pad(lambda across, down: (across, 0, down, 0)),
         "the sizes were rounded to the nearest multiple. Round up, or the image is cropped":
             _pad(missing=lambda side, patch: round(side / patch) * patch - side),
         "the padding is split between both sides, so every patch is shifted. Add it below and on the right":
@@ -263,8 +233,6 @@ EXERCISES["pad_to_patches"] = Exercise(
         "the padding must be zeros": _pad(value=0.5),
         "the border was repeated. The padding must be zeros": _pad(mode="replicate"),
     },
-    right=[_copy_onto_black],
     shape="Each side grows to the next multiple of the patch",
     otherwise="the image must stand unchanged in the top left corner, with zeros around it",
-    dtype=True,
 )  # fmt: skip

@@ -112,10 +112,8 @@ EXERCISES["order_blind"] = Exercise(
         "the features of a token were shuffled, axis 2. Tokens are axis 1": _blind(lambda x: x.flip(2)),
         "token 0 moved, where the class token is read: shuffle tokens 1 to n only": _blind(partial(_shuffle, first=0)),
     },
-    right=[
-        lambda encode, tokens: ((encode(tokens) - encode(_shuffle(tokens))).abs() < 1e-5).all(),
-        lambda encode, tokens: _close(*encode(torch.cat([tokens, _shuffle(tokens)])).chunk(2)),
-    ],
+    right=[lambda encode, tokens: ((encode(tokens) - encode(_shuffle(tokens))).abs() < 1e-5).all(),
+           lambda encode, tokens: _close(*encode(torch.cat([tokens, _shuffle(tokens)])).chunk(2))],
 )  # fmt: skip
 
 
@@ -142,9 +140,9 @@ def _in_front(expand):
 def _which_part(got, want, *_):
     if got.shape[1] == 1:  # a gradient
         return ""
-    if not same(got[:, 1:], want[:, 1:]):
-        return "tokens 1 to n must be the patch tokens, unchanged and in their order"
-    return "token 0 is not the class token that was passed in. A new one in each call could not be learned"
+    if same(got[:, 1:], want[:, 1:]):
+        return "token 0 is not the class token that was passed in. A new one in each call could not be learned"
+    return "tokens 1 to n must be the patch tokens, unchanged and in their order"
 
 
 EXERCISES["add_cls_token"] = Exercise(
@@ -161,7 +159,7 @@ EXERCISES["add_cls_token"] = Exercise(
             lambda tokens, cls: torch.cat([cls.expand(1, tokens.shape[1], -1), tokens], dim=0),
         "joined along the features, it makes wider tokens. Tokens are axis 1":
             lambda tokens, cls: torch.cat([cls.expand_as(tokens), tokens], dim=2),
-        "each image got the class token b times. It needs it once": _in_front(lambda cls, b: cls.expand(b, b, -1)),
+        "each image got b class tokens. It needs one": _in_front(lambda cls, b: cls.expand(b, b, -1)),
         "the class token replaced patch 0. There are n + 1 tokens": lambda x, cls: add_cls_token(x[:, 1:], cls),
         "the class token stands at the end. It is token 0": lambda x, cls: add_cls_token(x, cls).roll(-1, dims=1),
         "only the first image has the class token": _in_front(lambda cls, b: F.pad(cls, (0, 0, 0, 0, 0, b - 1))),
@@ -171,10 +169,8 @@ EXERCISES["add_cls_token"] = Exercise(
         "the gradient reaches a copy of the class token, not the one that was passed in":
             _in_front(lambda cls, b: torch.nn.Parameter(cls.clone()).expand(b, -1, -1)),
     },
-    right=[
-        _in_front(lambda cls, b: cls.repeat(b, 1, 1)),
-        lambda tokens, cls: F.pad(tokens, (0, 0, 1, 0)) + F.pad(cls, (0, 0, 0, tokens.shape[1])),
-    ],
+    right=[_in_front(lambda cls, b: cls.repeat(b, 1, 1)),
+           lambda tokens, cls: F.pad(tokens, (0, 0, 1, 0)) + F.pad(cls, (0, 0, 0, tokens.shape[1]))],
     shape="one more token for each image, (b, n + 1, d)",
     otherwise="Make the class token (b, 1, d) with expand, then join it to the tokens along axis 1",
 )  # fmt: skip
@@ -279,10 +275,8 @@ EXERCISES["position_similarity"] = Exercise(
         "each row was compared with itself only. Every row meets every other": lambda x: F.cosine_similarity(x, x),
     },
     right=[lambda table: F.normalize(table, dim=1) @ F.normalize(table, dim=1).T],
-    explain=lambda got, want, table: (
-        "the diagonal is 1, but other entries are not the cosine between rows i and j"
-        if same(got.diagonal(), want.diagonal(), 1e-4) else "the diagonal is not 1: each position equals itself"
-    ),
+    explain=lambda got, want, table: ("the diagonal is 1, but other entries are not the cosine between rows i and j"
+        if same(got.diagonal(), want.diagonal(), 1e-4) else "the diagonal is not 1: each position equals itself"),
     shape="rows are compared with rows: (n, d) times (d, n)",
     otherwise="Entry i, j is the cosine of the angle between rows i and j",
 )  # fmt: skip
@@ -394,10 +388,8 @@ EXERCISES["sincos_2d"] = Exercise(
     },
     right=[_of_both(lambda n, dim: sincos_1d(n, dim // 2))],
     explain=lambda got, want, grid, dim: (
-        "the second half, its column, differs from sincos_1d of the coordinate"
-        if same(got[:, : dim // 2], want[:, : dim // 2], 1e-4)
-        else "the first half, the grid's row, differs from sincos_1d of the coordinate"
-    ),
+        "the second half, its column, differs from sincos_1d" if same(got[:, : dim // 2], want[:, : dim // 2], 1e-4)
+        else "the first half, the grid's row, differs from sincos_1d of the coordinate"),
     shape="one row for each patch; the grid's row and column fill dim/2 columns each",
     otherwise="Each row is sincos_1d of the patch's row, then sincos_1d of its column",
 )  # fmt: skip
@@ -491,10 +483,8 @@ EXERCISES["resample_pos_embed"] = Exercise(
     },
     right=[_resample()],
     explain=lambda got, want, *_: (
-        "row 0 is right, but the patches are no bicubic stretch of each channel"
-        if same(got[:, :1], want[:, :1])
-        else "row 0 changed. The class token has no place in the image: keep it as it is"
-    ),
+        "row 0 is right, but the patches are not a bicubic stretch of each channel" if same(got[:, :1], want[:, :1])
+        else "row 0 changed. The class token has no place in the image: keep it as it is"),
     shape="A class token, then the patches of the new grid",
     otherwise="Row 0 stays, the others become an image, (1, d, gh, gw), which is stretched and flattened again",
 )  # fmt: skip
