@@ -69,7 +69,7 @@ EXERCISES["softmax_rows"] = Exercise(
         "the largest score of a row is subtracted from a column. Keep the axis: amax(dim=-1, keepdim=True)":
             _over(less=lambda s: s.amax(-1)),
         "scores of shape (2, 3, 5, 7) give weights that sum to 1 along axis 1: use dim=-1": lambda s: s.softmax(1),
-        "large scores are clipped, but 1000, 999 must weigh as 1, 0. Subtract the largest":
+        "large scores were clipped, but 1000, 999, 998 must have the weights of 2, 1, 0. Subtract the row's largest":
             lambda s: s.clamp(max=80).softmax(-1),
     },
     right=[lambda s: (s - s.logsumexp(-1, keepdim=True)).exp(), lambda s: s.double().softmax(-1)],
@@ -143,7 +143,7 @@ EXERCISES["attention_weights"] = Exercise(
             lambda q, k: (q @ k / q.shape[-1] ** 0.5).softmax(-1),
         "q and k have changed places. Each query has a row: q times kᵀ": lambda q, k: _scores(k, q).softmax(-1),
         "these are the right weights, but transposed: row i belongs to query i": _then(lambda s: s.softmax(-1).mT),
-        "you divided by √dim, the width of all heads. A score sums over one head: √head_dim, q.shape[-1]":
+        "you divided by √dim, the width of all heads. A score sums over one head: divide by √head_dim, q.shape[-1]":
             _scaled_by(lambda q, k: ((q.shape[1] if q.ndim == 4 else 1) * q.shape[-1]) ** -0.5),
         "you divided by twice head_dim: Python reads / head_dim**1/2 as / head_dim / 2. Write head_dim**0.5":
             _scaled_by(lambda q, k: 0.5 / q.shape[-1]),
@@ -211,7 +211,7 @@ EXERCISES["row_entropy"] = Exercise(
         "The summed axis should go: leave out keepdim": lambda w: -_row_sums(torch.xlogy(w, w)),
         "the weight in front of the logarithm is missing: −w·log w": lambda w: -w.clamp_min(1e-30).log().sum(-1),
         "that is the log of the largest weight alone. Sum −w·log w over the whole row": lambda w: -w.amax(-1).log(),
-        "a small number inside the log shows. torch.xlogy(w, w) needs none": lambda w: -(w * (w + 1e-5).log()).sum(-1),
+        "a small number added in the log shows. torch.xlogy needs none": lambda w: -(w * (w + 1e-5).log()).sum(-1),
         "that is 1 minus the largest weight, another measure of spread. Sum −w·log w": lambda w: 1 - w.amax(-1),
         "a softmax was taken of weights, which are a softmax already": lambda w: row_entropy(w.softmax(-1)),
         "that is the perplexity, exp of the entropy. Leave out the exp": lambda w: row_entropy(w).exp(),
@@ -232,7 +232,7 @@ EXERCISES["split_heads"] = Exercise(
     reference=split_heads, given=lambda b=2, n=5, h=3, hd=4: (torch.randn(b, n, h * hd), h),
     truth=lambda x, h: torch.stack([x[..., i * x.shape[2] // h : (i + 1) * x.shape[2] // h] for i in range(h)], dim=1),
     mistakes={
-        "the content is scrambled: reshape straight to (b, h, n, hd) mixes tokens. Go by (b, n, h, hd), then swap axes":
+        "the content is scrambled. Reshape to (b, n, h, hd), not straight to (b, h, n, hd), then swap axes 1 and 2":
             lambda x, h: x.reshape(len(x), h, x.shape[1], -1),
         "The heads stand behind the tokens: swap axes 1 and 2": lambda x, h: x.unflatten(-1, (h, -1)),
         "each head takes every third number. Cut the last axis as (h hd), not (hd h): head 0 takes the first head_dim":
@@ -298,7 +298,7 @@ EXERCISES["fuse_qkv"] = Exercise(
     mistakes={
         "the rows go head by head, with query, key and value of each. First all queries, then all keys, then values":
             lambda *kinds: torch.cat([part for head in zip(*kinds, strict=True) for part in head]),
-        "The weights stand side by side. A row is one number they make: put them one below the other, dim=0":
+        "The weights stand side by side. A row makes one number, so put them one below the other: dim=0":
             lambda q, k, v: torch.cat([*q, *k, *v], dim=1),
         "The weights are stacked on a new axis. Join their rows: torch.cat": lambda q, k, v: torch.stack([*q, *k, *v]),
         "the rows of the heads are interleaved: the first of every head, then the second. Keep a head's rows together":
@@ -431,7 +431,7 @@ EXERCISES["rows_are_independent"] = Exercise(
         Case(lambda: (_attention(batch_first=True), torch.randn(4, 3, 8)), truth=True,
              hint="False for healthy attention. A batch of one is rounded differently: allclose, not equal or =="),
         Case(lambda: (_attention(batch_first=False), torch.randn(4, 3, 8)), truth=False,
-             hint="True for attention without batch_first, where images mix. Change rows by a lot, or send each alone",
+             hint="True for attention without batch_first. Shuffles and small changes hide it: send each row alone",
              caught=lambda layer, x: _close(layer(x.flip(0)), layer(x).flip(0))),
         _case(False, lambda x: x - x.mean(dim=0, keepdim=True),
               "True for a layer that subtracts the mean of the batch: every row depends on every other"),
@@ -454,7 +454,7 @@ EXERCISES["rows_are_independent"] = Exercise(
               "True for a sick layer: each row depends on the next one. Change all other rows, not only the one before",
               _none_moves([(i - 1, i) for i in range(4)])),
         _case(False, lambda x: x + x.roll(2, dims=0),
-              "True for a sick layer: each row depends on the last but one. Change all other rows, not just neighbours",
+              "True for a sick layer: each row depends on the one two before. Change all others, not only neighbours",
               _none_moves([([i - 1, (i + 1) % 4], i) for i in range(4)])),
         *(_case(False, lambda x, sign=sign: x + sign * x.abs().sum(dim=0, keepdim=True),
                 f"True for a sick layer: other rows only ever {word} the output here. Compare the absolute difference",

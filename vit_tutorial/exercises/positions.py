@@ -160,8 +160,8 @@ EXERCISES["add_cls_token"] = Exercise(
         "joined along the features, it makes wider tokens. Tokens are axis 1":
             lambda tokens, cls: torch.cat([cls.expand_as(tokens), tokens], dim=2),
         "each image got b class tokens. It needs one": _in_front(lambda cls, b: cls.expand(b, b, -1)),
-        "the class token replaced patch 0. There are n + 1 tokens": lambda x, cls: add_cls_token(x[:, 1:], cls),
-        "the class token stands at the end. It is token 0": lambda x, cls: add_cls_token(x, cls).roll(-1, dims=1),
+        "the class token replaced patch 0. It joins the n patches": lambda x, cls: add_cls_token(x[:, 1:], cls),
+        "the class token stands at the end. It is token 0, in front": lambda x, cls: add_cls_token(x, cls).roll(-1, 1),
         "only the first image has the class token": _in_front(lambda cls, b: F.pad(cls, (0, 0, 0, 0, 0, b - 1))),
         "the batch size 3 is hard-coded: take b from the tokens": _in_front(lambda cls, b: cls.expand(3, -1, -1)),
         "no gradient reaches the class token, so it never learns: .data, .detach() and torch.tensor(…) cut it off":
@@ -218,7 +218,8 @@ EXERCISES["sincos_1d"] = Exercise(
             lambda n, dim: sincos_1d(n, dim)[:, [*range(0, dim, 2), *range(1, dim, 2)]],
         "the positions start at 1: row 0 must be position 0": _sincos(first=1),
         "the frequencies fall too slowly: the exponent of pair i is 2i/dim, not i/dim": _sincos(lambda c: c // 2),
-        "the frequencies fall too fast: the exponent is 2i/dim. arange(0, dim, 2) is 2i": _sincos(lambda c: c // 2 * 4),
+        "the frequencies fall too fast: the exponent is 2i over dim, not dim/2. torch.arange(0, dim, 2) is 2i already":
+            _sincos(lambda c: c // 2 * 4),
         "the frequencies fall too fast: divide 2i by dim, not by dim − 2": _sincos(over=lambda dim: max(dim - 2, 1)),
         "a pair's sin and cos have different frequencies: both have the exponent 2i/dim": _sincos(lambda c: c),
         "the frequencies grow: divide by 10000^(2i/dim). Is a minus missing?": _sincos(lambda c: -(c // 2 * 2)),
@@ -227,7 +228,7 @@ EXERCISES["sincos_1d"] = Exercise(
         "// rounds the angles down to whole numbers: divide with /": _sincos(turn=lambda angle, n: angle.floor()),
         "sin and cos take radians, not degrees: no factor is needed": _sincos(turn=lambda angle, n: angle.deg2rad()),
         "there is no 2π: the first hand turns by one radian per step": _sincos(turn=lambda angle, n: math.tau * angle),
-        "the odd columns hold a sine, not a cosine": lambda n, dim: sincos_1d(n, dim)[:, torch.arange(dim) // 2 * 2],
+        "the odd columns want a cosine, not a sine": lambda n, dim: sincos_1d(n, dim)[:, torch.arange(dim) // 2 * 2],
         "the positions were divided by their number. A step is always 1": _sincos(turn=lambda angle, n: angle / n),
         "dim=10 is right, dim=9 is not. The frequencies are those of dim 9, and the last cosine is left out":
             lambda n, dim: sincos_1d(n, dim + dim % 2)[:, :dim],
@@ -258,7 +259,7 @@ EXERCISES["position_similarity"] = Exercise(
     truth=lambda table: F.cosine_similarity(table[:, None], table[None], dim=-1),
     mistakes={
         "that is the dot product: divide by the lengths of both rows, to compare directions": _dot_over(lambda norm: 1),
-        "that is dot product over √dim, as in attention: divide by both lengths": lambda x: x @ x.T / x.shape[1] ** 0.5,
+        "the dot product over √dim is attention's: divide by both lengths": lambda x: x @ x.T / x.shape[1] ** 0.5,
         "only the row's length was divided out: the other vector has one too": _dot_over(lambda norm: norm),
         "only the column's length was divided out: the other vector has one too": _dot_over(lambda norm: norm.T),
         "one length was divided out twice, the other not at all": _dot_over(lambda norm: norm**2),
@@ -340,7 +341,7 @@ EXERCISES["shift_matrix"] = Exercise(
         "the frequencies grow: the offset is divided by 10000^(2i/dim)": _turns(lambda i: -2 * i),
         "column i was paired with i + dim/2. In this table partners are neighbours, 2i and 2i + 1":
             lambda offset, dim: rearrange(shift_matrix(offset, dim), "(i a) (j b) -> (a i) (b j)", a=2, b=2),
-        "sin and cos are swapped: cos is on the diagonal": _turns(block=lambda s, c: [[s, c], [-c, s]]),
+        "sin and cos are swapped: cos belongs on the diagonal": _turns(block=lambda s, c: [[s, c], [-c, s]]),
         "sin and cos take radians, not degrees: no factor is needed": lambda k, dim: shift_matrix(math.radians(k), dim),
         "M @ table[p] is table[p + 3] for p in [0] only: one matrix must serve every p":
             lambda k, dim: torch.outer((table := sincos_1d(abs(k) + 1, dim))[k], table[0]) / table[0].square().sum(),
@@ -372,8 +373,8 @@ EXERCISES["sincos_2d"] = Exercise(
         "the halves are swapped: first the row, then the column": lambda grid, d: sincos_2d(grid, d).roll(d // 2, 1),
         "the grid is flattened column by column: patches come row by row": _as("(gh gw) d -> (gw gh) d"),
         "the halves are swapped, and the grid is flattened column by column": lambda grid, d: sincos_2d(grid[::-1], d),
-        "both halves hold the row: one is the column's": lambda grid, d: sincos_2d(grid, d)[:, : d // 2].repeat(1, 2),
-        "both halves hold the column: one is the row's": lambda grid, d: sincos_2d(grid, d)[:, d // 2 :].repeat(1, 2),
+        "both halves hold the row: the second is the column's": lambda g, d: sincos_2d(g, d)[:, : d // 2].repeat(1, 2),
+        "both halves hold the column: the first is the row's": lambda g, d: sincos_2d(g, d)[:, d // 2 :].repeat(1, 2),
         "the two tables were added, so places (0, 1) and (1, 0) are the same: concatenate two halves":
             lambda grid, dim: (sincos_1d(grid[0], dim)[:, None] + sincos_1d(grid[1], dim)).flatten(0, 1),
         "that is a 1-D table: row and column get a half each": lambda grid, d: sincos_1d(math.prod(grid), d),
@@ -382,7 +383,7 @@ EXERCISES["sincos_2d"] = Exercise(
         "in each half all sines stand before all cosines (timm's order): here they alternate, as in sincos_1d":
             _as("(gh gw) (half pair two) -> (gh gw) (half two pair)", half=2, two=2),
         "row and column take turns: give each a half": _as("(gh gw) (two half) -> (gh gw) (half two)", two=2),
-        "each half is sincos_1d of dim/2, not of dim: that makes 2·dim columns": lambda grid, d: sincos_2d(grid, 2 * d),
+        "each half must be sincos_1d of dim/2: yours make 2·dim columns": lambda grid, d: sincos_2d(grid, 2 * d),
         "the grid still has two axes: flatten it, row by row": _as("(gh gw) d -> gh gw d"),
         FLOAT32: lambda grid, dim: sincos_2d(grid, dim).double(),
     },
@@ -468,15 +469,17 @@ EXERCISES["resample_pos_embed"] = Exercise(
             lambda *args: torch.cat([(rows := resample_pos_embed(*args)[:, 1:]).mean(1, keepdim=True), rows], dim=1),
         "the flat table was stretched: make an image first": _keeping_cls(lambda x, _, new: _flat(x, math.prod(new))),
         "the old grid was read with height and width swapped": _resample(shape=lambda old: old[::-1]),
-        "the new size was given as (width, height)": _resample(size=lambda old, new: {"size": new[::-1]}),
+        "the new size is (height, width), not (width, height)": _resample(size=lambda old, new: {"size": new[::-1]}),
         "the new image was flattened column by column": _resample(merge="one (gw gh) d"),
         "the image is scrambled: reshape cannot move d to the front. Reshape to (1, gh, gw, d), then permute":
             _keeping_cls(lambda rows, old, new: _bicubic(rows.reshape(1, -1, *old), new).flatten(2).mT),
         "the new image is scrambled: reshape cannot move d to the back. Permute first":
             lambda *args: _keeping_cls(lambda rows: rows.mT.reshape(rows.shape))(resample_pos_embed(*args)),
-        "that is bilinear, and not antialiased: both options are missing": _resample(mode="bilinear", antialias=False),
+        "that is bilinear without antialias: mode='bicubic', antialias=True":
+            _resample(mode="bilinear", antialias=False),
         "that is bilinear: mode='bicubic'": _resample(mode="bilinear"),
-        "antialias=True is missing. It averages where the grid shrinks, and alters cubics": _resample(antialias=False),
+        "antialias=True is missing: it averages where the grid shrinks, and changes torch's cubic":
+            _resample(antialias=False),
         "align_corners=True pins the outermost centres: leave it off, as timm does": _resample(align_corners=True),
         "that is the nearest neighbour, positions in steps: mode='bicubic'": _resample(mode="nearest", antialias=False),
         "a grid need not be a square: take its height and width from old_grid": _keeping_cls(_square),
