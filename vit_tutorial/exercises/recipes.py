@@ -435,7 +435,7 @@ EXERCISES["expected_calibration_error"] = Exercise(
         "the bins hold equally many images. Bins of equal width were wanted: 0 to 1/4, 1/4 to 1/2, …":
             _calibration(bins=_numbered(lambda s, k: s.argsort().argsort() * k // len(s))),
         "the bins reach from the lowest confidence to the highest. They divide 0 to 1":
-            _calibration(bins=_numbered(lambda s, k: ((s - s.min()) / (s.max() - s.min()) * k - 1).ceil().clamp(min=0))),
+            _calibration(bins=_numbered(lambda s, k: ((s - s.min()) / (s.max() - s.min()) * k - 1).ceil().relu())),
         "num_bins is given, and is not the number of classes":
             lambda p, labels, bins: expected_calibration_error(p, labels, p.shape[1]),
         "one number for each bin came out; their weighted sum was wanted": _calibration(lambda g, w, k: g * w),
