@@ -32,55 +32,43 @@ def _blend(keep=lambda d, s: min(d, _early(s))):
 
 
 def _states(step, decay=0.9):
-    return (
-        {"fc.weight": torch.tensor([[1.0, 2.0, 4.0]]), "fc.bias": torch.tensor([3.0])},
-        {"fc.weight": torch.tensor([[2.0, 6.0, 1.0]]), "fc.bias": torch.tensor([-1.0])},
-        decay,
-        step,
-    )
+    weights, biases = torch.tensor([[[1.0, 2, 4]], [[2.0, 6, 1]]]), torch.tensor([[3.0], [-1.0]])
+    return *({"fc.weight": w, "fc.bias": b} for w, b in zip(weights, biases, strict=True)), decay, step
 
 
-EXERCISES["update_average"] = Exercise(
-    reference=update_average,
-    truth=_blend(),
-    cases=[
-        Case(lambda: _states(200),  # (200 + 1) / (200 + 10) is more than 0.9
-             "at step 200 the average must be 0.9 of the old one and 0.1 of the weights, for every tensor of the dict",
-             truth={"fc.weight": torch.tensor([[1.1, 2.4, 3.7]]), "fc.bias": torch.tensor([2.6])}),
-        Case(lambda: _states(8), "at step 8 the average must keep 9 / 18 of the old one"),
-        Case(lambda: _states(0), "at step 0 the average must keep 1 / 10 of the old one",
-             _blend(lambda d, s: min(d, _early(s)) if s else 0.0)),
-        Case(lambda: _states(50, 0.5), "right for a decay of 0.9, wrong for 0.5"),
-        *(Case(lambda s=s: _states(s), f"at step {s} the smaller of decay and (step + 1) / (step + 10) counts")
-          for s in (10, 79, 80, 81)),
-    ],
-    mistakes={
-        "average and weights are swapped: decay is what the old average keeps":
-            _blend(lambda d, s: 1 - min(d, _early(s))),
-        "the first steps keep too much of the initial weights: early on, keep only (step + 1) / (step + 10)":
-            _blend(lambda d, s: d),
-        "late in the run you took the larger of the two. Keep the *smaller*: from here on, decay":
-            _blend(lambda d, s: max(d, _early(s))),
-        "that is the middle between the two: use decay": _blend(lambda d, s: 0.5),
-        "those are the new weights: nothing of the old average is left": _blend(lambda d, s: 0.0),
-        "the average did not move": _blend(lambda d, s: 1.0),
-        "the early rule is used to the end: once it exceeds decay, decay counts": _blend(lambda d, s: _early(s)),
-        "the new weights were added in full; their part is 1 − decay": lambda average, weights, d, s: {
-            name: min(d, _early(s)) * average[name] + weights[name] for name in average
-        },
-        "the early rule is not step / (step + 10): step counts from 0, so add 1 above":
-            _blend(lambda d, s: min(d, s / (s + 10))),
-        "the early rule is not (step + 1) / (step + 11): step counts from 0, so 10 stands below":
-            _blend(lambda d, s: min(d, (s + 1) / (s + 11))),
-        "that is the plain mean over all steps so far, which never forgets": _blend(lambda d, s: min(d, s / (s + 1))),
-        "only the first tensor was averaged: every weight is":
-            lambda average, weights, *args: weights | {"fc.weight": _blend()(average, weights, *args)["fc.weight"]},
-        "a tensor is missing: every weight is averaged": lambda *args: {"fc.weight": _blend()(*args)["fc.weight"]},
-        "a list came out; a dict with the same names was wanted": lambda *args: list(_blend()(*args).values()),
+EXERCISES["update_average"] = Exercise(reference=update_average, truth=_blend(), cases=[
+    Case(lambda: _states(200),  # (200 + 1) / (200 + 10) is more than 0.9
+         "at step 200 the average must be 0.9 of the old one and 0.1 of the weights, for every tensor of the dict",
+         truth={"fc.weight": torch.tensor([[1.1, 2.4, 3.7]]), "fc.bias": torch.tensor([2.6])}),
+    Case(lambda: _states(8), "at step 8 the average must keep 9 / 18 of the old one"),
+    Case(lambda: _states(0), "at step 0 the average must keep 1 / 10 of the old one",
+         _blend(lambda d, s: min(d, _early(s)) if s else 0.0)),
+    Case(lambda: _states(50, 0.5), "right for a decay of 0.9, wrong for 0.5"),
+    *(Case(lambda s=s: _states(s), f"at step {s} the smaller of decay and (step + 1) / (step + 10) counts")
+      for s in (10, 79, 80, 81)),
+], mistakes={
+    "average and weights are swapped: decay is what the old average keeps": _blend(lambda d, s: 1 - min(d, _early(s))),
+    "the first steps keep too much of the initial weights: early on, keep only (step + 1) / (step + 10)":
+        _blend(lambda d, s: d),
+    "late in the run you took the larger of the two. Keep the *smaller*: from here on, decay":
+        _blend(lambda d, s: max(d, _early(s))),
+    "that is the middle between the two: use decay": _blend(lambda d, s: 0.5),
+    "those are the new weights: nothing of the old average is left": _blend(lambda d, s: 0.0),
+    "the average did not move": _blend(lambda d, s: 1.0),
+    "the early rule is used to the end: once it exceeds decay, decay counts": _blend(lambda d, s: _early(s)),
+    "the new weights were added in full; their part is 1 − decay": lambda average, weights, d, s: {
+        name: min(d, _early(s)) * average[name] + weights[name] for name in average
     },
-    right=[_blend()],
-    shape="A dict of tensors with the same names",
-)  # fmt: skip
+    "the early rule is not step / (step + 10): step counts from 0, so add 1 above":
+        _blend(lambda d, s: min(d, s / (s + 10))),
+    "the early rule is not (step + 1) / (step + 11): step counts from 0, so 10 stands below":
+        _blend(lambda d, s: min(d, (s + 1) / (s + 11))),
+    "that is the plain mean over all steps so far, which never forgets": _blend(lambda d, s: min(d, s / (s + 1))),
+    "only the first tensor was averaged: every weight is":
+        lambda average, weights, *args: weights | {"fc.weight": _blend()(average, weights, *args)["fc.weight"]},
+    "a tensor is missing: every weight is averaged": lambda *args: {"fc.weight": _blend()(*args)["fc.weight"]},
+    "a list came out; a dict with the same names was wanted": lambda *args: list(_blend()(*args).values()),
+}, right=[_blend()], shape="A dict of tensors with the same names")  # fmt: skip
 
 
 def cut_and_mix(
@@ -101,34 +89,23 @@ def cut_and_mix(
     return mixed, (1 - fraction) * targets + fraction * targets[partner]
 
 
-def _cut(change=lambda boxes: boxes, fraction=lambda f, boxes: f, pixels=lambda x, p: (x[p], x), named=lambda p: p):
+def _cut(change=lambda boxes: boxes, fraction=lambda f, *_: f, pixels=lambda x, p: (x[p], x), named=lambda p: p):
     """cut_and_mix without a loop, and with a part replaced: the boxes, the fraction, the pixels (inside, outside)."""
 
     def fn(images, targets, boxes, partner):
         top, left, tall, wide = change(boxes)[:, :, None].unbind(1)
         y, x = (torch.arange(side) for side in images.shape[2:])
         inside = ((y >= top) & (y < top + tall))[:, None, :, None] & ((x >= left) & (x < left + wide))[:, None, None]
-        f = fraction(inside.to(targets.dtype).mean((1, 2, 3)), change(boxes))[:, None]
-        return torch.where(inside, *pixels(images, partner)), torch.lerp(targets, targets[named(partner)], f)
+        mixed = torch.where(inside, *pixels(images, partner))
+        changed = (mixed != images).any(dim=1).float().mean((1, 2))
+        f = fraction(inside.float().mean((1, 2, 3)), boxes, changed)[:, None]
+        return mixed, torch.lerp(targets, targets[named(partner)], f)
 
     return fn
 
 
-def _area(_, boxes):
-    """The fraction as slices give it: negative where a box ends before it begins."""
-    end = torch.minimum(boxes[:, :2] + boxes[:, 2:], torch.tensor([6, 10]))
-    return (end.clamp(min=0) - boxes[:, :2].clamp(min=0)).prod(1) / 60
-
-
-def _counted_by_difference(images, targets, boxes, partner):
-    """The pixels that differ are counted, not those of the box."""
-    mixed, _ = cut_and_mix(images, targets, boxes, partner)
-    different = (mixed != images).any(dim=1).float().mean(dim=(1, 2))
-    return mixed, _cut(fraction=lambda *_: different)(images, targets, boxes, partner)[1]
-
-
 # One box inside, one that is cut below and right, one cut above and left, one that covers more than half.
-BOXES = [[1, 2, 3, 5], [4, 7, 5, 6], [-2, -1, 4, 3], [0, 0, 5, 9]]
+BOXES = [[1, 2, 3, 5], [3, 5, 5, 6], [-2, -1, 4, 3], [0, 0, 5, 9]]
 
 
 def _to_mix(images=None, boxes=BOXES):
@@ -136,56 +113,48 @@ def _to_mix(images=None, boxes=BOXES):
     return torch.rand(4, 2, 6, 10) + 1 if images is None else images, targets, torch.tensor(boxes), partner
 
 
-EXERCISES["cut_and_mix"] = Exercise(
-    reference=cut_and_mix,
-    truth=_cut(),
-    cases=[
-        Case(_to_mix),
-        Case(lambda: _to_mix(torch.tensor([1.0, 1, 2, 2])[:, None, None, None].expand(4, 2, 6, 10).clone()),
-             "these images look alike, so a replaced pixel need not differ. Count the box's pixels, not what changed",
-             _counted_by_difference),
-        Case(lambda: (torch.rand(1, 3, 4, 4), torch.eye(2)[:1], torch.tensor([[1, 1, 2, 2]]), torch.tensor([0])),
-             "wrong for a batch of one image, which is its own partner"),
-        Case(lambda: _to_mix(boxes=[[0, 0, 6, 10], [0, 0, 1, 1], [-5, 1, 6, 3], [5, 9, 3, 3]]),
-             "a box may be as large as the image or have a single pixel inside"),
-    ],
-    mistakes={
-        "the images were not mixed": lambda images, targets, *_: (images.clone(), targets),
-        "the targets were not mixed: an image that is half a ship should say so": _cut(fraction=lambda f, b: 0 * f),
-        "the fraction is that of the whole box. Where it sticks out over the border, fewer pixels were replaced":
-            _cut(fraction=lambda f, b: b[:, 2] * b[:, 3] / 60),
-        "the targets are swapped: the fraction of the box belongs to the partner": _cut(fraction=lambda f, b: 1 - f),
-        "box and rest are swapped: the box comes from the partner, the rest stays":
-            _cut(pixels=lambda x, p: (x, x[p])),
-        "top and left, height and width are swapped: rows come first": _cut(lambda b: b[:, [1, 0, 3, 2]], _area),
-        "height and width were read as the box's lower and right end":
-            _cut(lambda b: torch.cat([b[:, :2], b[:, 2:] - b[:, :2]], 1), _area),
-        "the box was filled with zeros, not with the partner's pixels": _cut(pixels=lambda x, p: (0 * x, x)),
-        "all images have the box of the first one. Each has its own": _cut(lambda b: b[:1].expand_as(b)),
-        "the partner of image i is images[partner[i]]. You took the image whose partner i is":
-            _cut(pixels=lambda x, p: (x[p.argsort()], x)),
-        "a negative top or left counts from the other end in Python: cut the box at 0":
-            _cut(lambda b: b % torch.tensor([6, 10, 99, 99])),
-        "a box that begins above or left of the image vanished: cut off only the part outside":
-            _cut(lambda b: b * (b.amin(1, True) >= 0)),
-        "a box that begins above or left of the image kept its full size: what lies outside is lost":
-            _cut(lambda b: b.clamp(min=0)),
-        "the box came from another place of the partner: pixels keep their places":
-            _cut(pixels=lambda x, p: (x[p].flip(-1), x)),
-        "the targets are those of the larger part. Mix them by the fraction of pixels":
-            _cut(fraction=lambda f, b: (f > 0.5).float()),
-        "all targets were mixed by the mean fraction. Each image has its own":
-            _cut(fraction=lambda f, b: f.mean().expand_as(f)),
-        "the targets come from another partner than the pixels": _cut(named=lambda p: p.argsort()),
-        "all targets were mixed half and half. The fraction is that of the pixels":
-            _cut(fraction=lambda f, b: torch.full_like(f, 0.5)),
-    },
-    right=[_cut()],
-    shape="Two tensors: the images, which keep their size, and a row of targets for each",
-    otherwise="each image has its partner's pixels inside its box and its own elsewhere, and the target "
-    "(1 − fraction) · its own + fraction · its partner's, with the fraction of replaced pixels",
-    without=("gradient",),
-)  # fmt: skip
+EXERCISES["cut_and_mix"] = Exercise(reference=cut_and_mix, truth=_cut(), cases=[
+    Case(_to_mix),
+    Case(lambda: _to_mix(torch.tensor([1.0, 1, 2, 2])[:, None, None, None].expand(4, 2, 6, 10).clone()),
+         "these images look alike, so a replaced pixel need not differ. Count the box's pixels, not what changed",
+         _cut(fraction=lambda f, boxes, changed: changed)),
+    Case(lambda: (torch.rand(1, 3, 4, 4), torch.eye(2)[:1], torch.tensor([[1, 1, 2, 2]]), torch.tensor([0])),
+         "wrong for a batch of one image, which is its own partner"),
+    Case(lambda: _to_mix(boxes=[[0, 0, 6, 10], [0, 0, 1, 1], [-5, 1, 6, 3], [5, 9, 3, 3]]),
+         "a box may be as large as the image or have a single pixel inside"),
+], mistakes={
+    "the images were not mixed": lambda images, targets, *_: (images.clone(), targets),
+    "the targets were not mixed: an image that is half a ship should say so": _cut(fraction=lambda f, *_: 0 * f),
+    "the fraction is that of the whole box. Where it sticks out over the border, fewer pixels were replaced":
+        _cut(fraction=lambda f, b, _: b[:, 2] * b[:, 3] / 60),
+    "the targets are swapped: the fraction of the box belongs to the partner": _cut(fraction=lambda f, *_: 1 - f),
+    "box and rest are swapped: the box comes from the partner, the rest stays": _cut(pixels=lambda x, p: (x, x[p])),
+    "top and left, height and width are swapped: rows come first": _cut(lambda b: b[:, [1, 0, 3, 2]]),
+    "height and width were read as the box's lower and right end":
+        _cut(lambda b: torch.cat([b[:, :2], b[:, 2:] - b[:, :2]], 1)),
+    "the box was filled with zeros, not with the partner's pixels": _cut(pixels=lambda x, p: (0 * x, x)),
+    "all images have the box of the first one. Each has its own": _cut(lambda b: b[:1].expand_as(b)),
+    "the partner of image i is images[partner[i]]. You took the image whose partner i is":
+        _cut(pixels=lambda x, p: (x[p.argsort()], x)),
+    "a negative top or left counts from the other end in Python: cut the box at 0":
+        _cut(lambda b: b % torch.tensor([6, 10, 99, 99])),
+    "a box that begins above or left of the image vanished: cut off only the part outside":
+        _cut(lambda b: b * (b.amin(1, True) >= 0)),
+    "a box that begins above or left of the image kept its full size: what lies outside is lost":
+        _cut(lambda b: b.clamp(min=0)),
+    "the box came from another place of the partner: pixels keep their places":
+        _cut(pixels=lambda x, p: (x[p].flip(-1), x)),
+    "the targets are those of the larger part. Mix them by the fraction of pixels":
+        _cut(fraction=lambda f, *_: (f > 0.5).float()),
+    "all targets were mixed by the mean fraction. Each image has its own":
+        _cut(fraction=lambda f, *_: f.mean().expand_as(f)),
+    "the targets come from another partner than the pixels": _cut(named=lambda p: p.argsort()),
+    "all targets were mixed half and half. The fraction is that of the pixels":
+        _cut(fraction=lambda f, *_: torch.full_like(f, 0.5)),
+}, right=[_cut()], shape="Two tensors: the images, which keep their size, and a row of targets for each",
+    otherwise="each image has its partner's pixels inside its box and its own elsewhere, and the target (1 − fraction) "
+    "· its own + fraction · its partner's, with the fraction of replaced pixels",
+    without=("gradient",))  # fmt: skip
 
 
 def _split(scale=lambda s: (s.sqrt(), s.sqrt()), kept=lambda rank, d: slice(0, rank), rows=lambda vh: vh):
@@ -215,40 +184,33 @@ def _rebuilt(fn, product, rank):
     return torch.cat([(left @ right.T).flatten(), sizes.flatten()])
 
 
-def _matrix(d):
-    u, v = (torch.linalg.qr(torch.randn(d, d)).Q for _ in range(2))
-    return (u * 2.0 ** torch.arange(3, 3 - d, -1)) @ v.T
+def _product(d=5, rank=3):
+    u, _, vh = torch.linalg.svd(torch.randn(d, d))
+    return u * 2.0 ** torch.arange(3, 3 - d, -1) @ vh, min(rank, d)
 
 
-EXERCISES["split_product"] = Exercise(
-    reference=split_product,
-    truth=_by_eigenvectors,
-    run=_rebuilt,
-    given=lambda d=5, rank=3: (_matrix(d), min(rank, d)),
+EXERCISES["split_product"] = Exercise(reference=split_product, truth=_by_eigenvectors, run=_rebuilt, given=_product,
     mistakes={
-        "right is (r, d): svd gives Vᵀ, whose *rows* are the directions. Both factors are (d, r)":
-            lambda product, rank: (split_product(product, rank)[0], split_product(product, rank)[1].T),
-        "the directions are the *rows* of what svd gives last; you took columns": _split(rows=lambda vh: vh.T),
-        "you kept the weakest directions; svd puts the strongest first": _split(kept=lambda r, d: slice(d - r, d)),
-        "both factors carry the whole singular values, so the product has their squares": _split(lambda s: (s, s)),
-        "each factor has half of every singular value; halves multiply to a quarter of its square":
-            _split(lambda s: (s / 2, s / 2)),
-        "the singular values are missing": _split(lambda s: (s**0, s**0)),
-        "the roots are on one side only: each side needs them": _split(lambda s: (s.sqrt(), s**0)),
-        "the product is right, but the left factor has all of the singular values. Give each the root":
-            _split(lambda s: (s, s**0)),
-        "the product is right, but the right factor has all of the singular values. Give each the root":
-            _split(lambda s: (s**0, s)),
-        "left and right are swapped: that is the product's transpose": lambda *args: split_product(*args)[::-1],
-        "every direction was kept: keep the first r only": lambda product, _: split_product(product, len(product)),
-        "the last of the r directions is missing": _split(kept=lambda rank, d: slice(0, rank - 1)),
-    },
-    right=[_by_eigenvectors, lambda product, rank: [-factor for factor in split_product(product, rank)]],
+    "right is (r, d): svd gives Vᵀ, whose *rows* are the directions. Both factors are (d, r)":
+        lambda product, rank: (split_product(product, rank)[0], split_product(product, rank)[1].T),
+    "the directions are the *rows* of what svd gives last; you took columns": _split(rows=lambda vh: vh.T),
+    "you kept the weakest directions; svd puts the strongest first": _split(kept=lambda r, d: slice(d - r, d)),
+    "both factors carry the whole singular values, so the product has their squares": _split(lambda s: (s, s)),
+    "each factor has half of every singular value; halves multiply to a quarter of its square":
+        _split(lambda s: (s / 2, s / 2)),
+    "the singular values are missing": _split(lambda s: (s**0, s**0)),
+    "the roots are on one side only: each side needs them": _split(lambda s: (s.sqrt(), s**0)),
+    "the product is right, but the left factor has all of the singular values. Give each the root":
+        _split(lambda s: (s, s**0)),
+    "the product is right, but the right factor has all of the singular values. Give each the root":
+        _split(lambda s: (s**0, s)),
+    "left and right are swapped: that is the product's transpose": lambda *args: split_product(*args)[::-1],
+    "every direction was kept: keep the first r only": lambda product, _: split_product(product, len(product)),
+    "the last of the r directions is missing": _split(kept=lambda rank, d: slice(0, rank - 1)),
+}, right=[_by_eigenvectors, lambda product, rank: [-factor for factor in split_product(product, rank)]],
     shape="Two matrices (d, r), left and right",
     otherwise="left @ right.T must be the product with its r strongest directions alone, both sides equally large",
-    tolerance=1e-4,
-    without=("gradient",),
-)  # fmt: skip
+    tolerance=1e-4, without=("gradient",))  # fmt: skip
 
 
 def most_confused_pairs(confusion: Int64[Tensor, "k k"], count: int) -> list[tuple[int, int, int]]:
@@ -271,19 +233,6 @@ def _sorted_pairs(confusion, count):
     return sorted(pairs, key=lambda triple: -triple[2])[:count]
 
 
-def _of_each_row(confusion, count):
-    times, cols = (x.tolist() for x in _off(confusion).max(dim=1))
-    return sorted(zip(range(len(times)), cols, times, strict=True), key=lambda triple: -triple[2])[:count]
-
-
-def _places(change):
-    """The right triples with another row and column, from the place in the flat matrix, the classes and count."""
-    return lambda confusion, count: [
-        (*change(row * len(confusion) + col, len(confusion), count), times)
-        for row, col, times in most_confused_pairs(confusion, count)
-    ]
-
-
 def _by_times(fn, confusion, count):
     """Triples as lists; which of equally many comes first is left open."""
     found = fn(confusion, count)
@@ -294,49 +243,39 @@ def _by_times(fn, confusion, count):
     return sorted(found, key=lambda triple: (-triple[2], *triple[:2])) if falls else found
 
 
-def _four():
-    return torch.tensor([[50, 7, 1, 0], [9, 40, 3, 6], [2, 12, 30, 5], [0, 14, 8, 20]])
-
-
-EXERCISES["most_confused_pairs"] = Exercise(
-    reference=most_confused_pairs,
-    truth=_sorted_pairs,
-    run=_by_times,
-    cases=[
-        Case(lambda: (_four(), 4), "the four most frequent mistakes are 3→1, 2→1, 1→0 and 3→2"),
-        Case(lambda: (_four(), 1), "with count 1 a single pair was wanted, in a list"),
-        Case(lambda: (torch.tensor([[3, 0], [0, 4]]), 2),
-             "two mistakes never happen here, and the diagonal came back instead. Mask it with -1, not 0, or skip it",
-             lambda confusion, count: _triples(_off(confusion), count)),
-        Case(lambda: (torch.tensor([[9, 2, 4], [7, 9, 1], [3, 5, 9]]), 3), "right for four classes, wrong for three"),
-    ],
-    mistakes={
-        "the diagonal counts what was right. Leave it out": _triples,
-        "rows and columns are swapped: a row is a *true* class, a column a *predicted* one":
-            lambda confusion, count: _triples(_off(confusion, -1).T.contiguous(), count),
-        "the rarest mistakes come first: sort the other way round":
-            lambda confusion, count: _triples(_off(confusion, 10**6), count, largest=False),
-        "those are the right ones, but in rising order: the most frequent comes first":
-            lambda confusion, count: most_confused_pairs(confusion, count)[::-1],
-        "you searched only the upper half. Class a taken for b and b taken for a are two mistakes":
-            lambda confusion, count: _triples(_off(confusion).triu(), count),
-        "you searched only the lower half. Class a taken for b and b taken for a are two mistakes":
-            lambda confusion, count: _triples(_off(confusion).tril(), count),
-        "both directions were added up. A cat taken for a dog is not a dog taken for a cat":
-            lambda confusion, count: _triples((_off(confusion) + _off(confusion).T).triu(), count),
-        "the worst mistake of each row was taken. One row may hold two of the worst": _of_each_row,
-        "each entry must be a triple: true class, predicted class, times":
-            lambda confusion, count: [pair[:2] for pair in most_confused_pairs(confusion, count)],
-        "too many pairs came out: `count` of them were asked for":
-            lambda confusion, count: most_confused_pairs(confusion, len(confusion) * (len(confusion) - 1)),
-        "classes are whole numbers: rows come from // and columns from %":
-            _places(lambda place, k, count: (place / k, place % k)),
-        "a row has one entry for each class: divide the place by len(confusion), not by count":
-            _places(lambda place, k, count: (place // count, place % count)),
-    },
-    right=[_sorted_pairs, lambda *args: [list(triple) for triple in _sorted_pairs(*args)]],
-    shape="A list of triples: true class, predicted class, times",
-)  # fmt: skip
+FOUR = torch.tensor([[50, 7, 1, 0], [9, 40, 3, 6], [2, 12, 30, 5], [0, 14, 8, 20]])
+EXERCISES["most_confused_pairs"] = Exercise(reference=most_confused_pairs, truth=_sorted_pairs, run=_by_times, cases=[
+    Case(lambda: (FOUR.clone(), 4), "the four most frequent mistakes are 3→1, 2→1, 1→0 and 3→2"),
+    Case(lambda: (FOUR.clone(), 1), "with count 1 a single pair was wanted, in a list"),
+    Case(lambda: (torch.tensor([[3, 0], [0, 4]]), 2),
+         "two mistakes never happen here, and the diagonal came back instead. Mask it with -1, not 0, or skip it",
+         lambda c, n: _triples(_off(c), n)),
+    Case(lambda: (torch.tensor([[9, 2, 4], [7, 9, 1], [3, 5, 9]]), 3), "right for four classes, wrong for three"),
+], mistakes={
+    "the diagonal counts what was right. Leave it out": _triples,
+    "rows and columns are swapped: a row is a *true* class, a column a *predicted* one":
+        lambda c, n: _triples(_off(c, -1).T.contiguous(), n),
+    "the rarest mistakes come first: sort the other way round": lambda c, n: _triples(_off(c, 10**6), n, largest=False),
+    "those are the right ones, but in rising order: the most frequent comes first":
+        lambda c, n: most_confused_pairs(c, n)[::-1],
+    "you searched only the upper half. Class a taken for b and b taken for a are two mistakes":
+        lambda c, n: _triples(_off(c).triu(), n),
+    "you searched only the lower half. Class a taken for b and b taken for a are two mistakes":
+        lambda c, n: _triples(_off(c).tril(), n),
+    "both directions were added up. A cat taken for a dog is not a dog taken for a cat":
+        lambda c, n: _triples((_off(c) + _off(c).T).triu(), n),
+    "the worst mistake of each row was taken. One row may hold two of the worst":
+        lambda c, n: _sorted_pairs(_off(c) * (_off(c) == _off(c).amax(1, keepdim=True)), n),
+    "each entry must be a triple: true class, predicted class, times":
+        lambda c, n: [pair[:2] for pair in most_confused_pairs(c, n)],
+    "too many pairs came out: `count` of them were asked for":
+        lambda c, n: most_confused_pairs(c, len(c) * (len(c) - 1)),
+    "classes are whole numbers: rows come from // and columns from %":
+        lambda c, n: [(i + j / len(c), j, times) for i, j, times in most_confused_pairs(c, n)],
+    "a row has one entry for each class: divide the place by len(confusion), not by count":
+        lambda c, n: [(*divmod(i * len(c) + j, n), times) for i, j, times in most_confused_pairs(c, n)],
+}, right=[_sorted_pairs, lambda *args: [list(triple) for triple in _sorted_pairs(*args)]],
+    shape="A list of triples: true class, predicted class, times")  # fmt: skip
 
 
 def expected_calibration_error(
@@ -393,64 +332,56 @@ def _predictions(confidence, right, k=4):
 # Four bins; nothing falls into the first, nothing on an edge, and the model is certain of one image, wrongly.
 SURE = [0.30, 0.41, 0.61, 0.55, 0.70, 0.65, 0.90, 1.00, 0.81, 0.95, 0.85, 0.76]
 RIGHT = [0, 0, 1, 1, 1, 1, 1, 0, 0, 1, 1, 0]
-EXERCISES["expected_calibration_error"] = Exercise(
-    reference=expected_calibration_error,
-    truth=_calibration(),
-    given=lambda bins=4: (*_predictions(SURE, RIGHT), bins),
-    cases=[
-        # By hand: sure by 0.9 and right half the time, sure by 0.6 and right always: ½ · 0.4 + ½ · 0.4.
-        Case(lambda: (*_predictions([0.9, 0.9, 0.6, 0.6], [1, 0, 1, 1], 2), 10), truth=torch.tensor(0.4),
-             hint="half the images at 0.9 and right half the time, half at 0.6 and always right: the error is 0.4"),
-        Case(lambda: (*_predictions([0.5, 0.5, 0.9], [1, 0, 0]), 4),
-             "a confidence on the edge of two bins belongs to one of them, whichever, and not to both",
-             _calibration(bins=lambda s, k: [(s >= i / k) & (s <= (i + 1) / k) for i in range(k)])),
-        Case(lambda: (torch.tensor([[0.2, 0.8]]), torch.tensor([1]), 5), "wrong for a single image"),
-    ],
-    mistakes={
-        "the result is NaN: a bin without images gave 0 / 0. Leave it out, or add up before you divide":
-            _calibration(empty=True),
-        "all bins count the same. Weight each by its fraction of the images": _calibration(lambda g, w, k: g.mean()),
-        "you divided by num_bins, empty ones included. Weight each bin by its fraction of the images":
-            _calibration(lambda g, w, k: g.sum() / k),
-        "that is the sum of the bins' gaps. Weight each by its fraction of the images":
-            _calibration(lambda g, w, k: g.sum()),
-        "gaps of different sign cancel: take the absolute value in each bin, before you add up":
-            _calibration(gap=_signed),
-        "that is the absolute value of the sum, where gaps of different sign have cancelled: take it in each bin":
-            _calibration(lambda g, w, k: (w * g).sum().abs(), gap=_signed),
-        "that is accuracy minus confidence, and gaps of different sign cancel":
-            _calibration(gap=lambda sure, right: -_signed(sure, right)),
-        "the gaps were squared": _calibration(gap=lambda sure, right: _signed(sure, right) ** 2),
-        "that is the largest gap. The mean over bins was wanted, weighted by their images":
-            _calibration(lambda g, w, k: g.max()),
-        "the absolute value was taken image by image. Within a bin too sure and not sure enough cancel: average first":
-            _calibration(gap=lambda sure, right: (sure - right).abs().mean()),
-        "those are percentages; a fraction between 0 and 1 was wanted":
-            lambda *args: 100 * expected_calibration_error(*args),
-        "you took the true class's probability. The confidence is the largest one, right or wrong":
-            _calibration(confidence=lambda p, labels: p[torch.arange(len(p)), labels]),
-        "an image with confidence 1 fell out of the last bin": _calibration(bins=FLOORED),
-        "an image with confidence 1 fell out of the last bin, and out of the number of images":
-            _calibration(lambda g, w, k: (g * w).sum() / w.sum(), bins=FLOORED),
-        "the bins hold equally many images. Bins of equal width were wanted: 0 to 1/4, 1/4 to 1/2, …":
-            _calibration(bins=_numbered(lambda s, k: s.argsort().argsort() * k // len(s))),
-        "the bins reach from the lowest confidence to the highest. They divide 0 to 1":
-            _calibration(bins=_numbered(lambda s, k: ((s - s.min()) / (s.max() - s.min()) * k - 1).ceil().relu())),
-        "num_bins is given, and is not the number of classes":
-            lambda p, labels, bins: expected_calibration_error(p, labels, p.shape[1]),
-        "one number for each bin came out; their weighted sum was wanted": _calibration(lambda g, w, k: g * w),
-    },
-    right=[
-        _calibration(),
-        _calibration(bins=_numbered(lambda sure, k: (sure * k).floor().clamp(max=k - 1))),
-        lambda *args: float(expected_calibration_error(*args)),
-    ],
+EXERCISES["expected_calibration_error"] = Exercise(reference=expected_calibration_error, truth=_calibration(),
+    given=lambda bins=4: (*_predictions(SURE, RIGHT), bins), cases=[
+    # By hand: sure by 0.9 and right half the time, sure by 0.6 and right always: ½ · 0.4 + ½ · 0.4.
+    Case(lambda: (*_predictions([0.9, 0.9, 0.6, 0.6], [1, 0, 1, 1], 2), 10), truth=torch.tensor(0.4),
+         hint="half the images at 0.9 and right half the time, half at 0.6 and always right: the error is 0.4"),
+    Case(lambda: (*_predictions([0.5, 0.5, 0.9], [1, 0, 0]), 4),
+         "a confidence on the edge of two bins belongs to one of them, whichever, and not to both",
+         _calibration(bins=lambda s, k: [(s >= i / k) & (s <= (i + 1) / k) for i in range(k)])),
+    Case(lambda: (torch.tensor([[0.2, 0.8]]), torch.tensor([1]), 5), "wrong for a single image"),
+], mistakes={
+    "the result is NaN: a bin without images gave 0 / 0. Leave it out, or add up before you divide":
+        _calibration(empty=True),
+    "all bins count the same. Weight each by its fraction of the images": _calibration(lambda g, w, k: g.mean()),
+    "you divided by num_bins, empty ones included. Weight each bin by its fraction of the images":
+        _calibration(lambda g, w, k: g.sum() / k),
+    "that is the sum of the bins' gaps. Weight each by its fraction of the images":
+        _calibration(lambda g, w, k: g.sum()),
+    "gaps of different sign cancel: take the absolute value in each bin, before you add up": _calibration(gap=_signed),
+    "that is the absolute value of the sum, where gaps of different sign have cancelled: take it in each bin":
+        _calibration(lambda g, w, k: (w * g).sum().abs(), gap=_signed),
+    "that is accuracy minus confidence, and gaps of different sign cancel":
+        _calibration(gap=lambda sure, right: -_signed(sure, right)),
+    "the gaps were squared": _calibration(gap=lambda sure, right: _signed(sure, right) ** 2),
+    "that is the largest gap. The mean over bins was wanted, weighted by their images":
+        _calibration(lambda g, w, k: g.max()),
+    "the absolute value was taken image by image. Within a bin too sure and not sure enough cancel: average first":
+        _calibration(gap=lambda sure, right: (sure - right).abs().mean()),
+    "those are percentages; a fraction between 0 and 1 was wanted":
+        lambda *args: 100 * expected_calibration_error(*args),
+    "you took the true class's probability. The confidence is the largest one, right or wrong":
+        _calibration(confidence=lambda p, labels: p[torch.arange(len(p)), labels]),
+    "an image with confidence 1 fell out of the last bin": _calibration(bins=FLOORED),
+    "an image with confidence 1 fell out of the last bin, and out of the number of images":
+        _calibration(lambda g, w, k: (g * w).sum() / w.sum(), bins=FLOORED),
+    "the bins hold equally many images. Bins of equal width were wanted: 0 to 1/4, 1/4 to 1/2, …":
+        _calibration(bins=_numbered(lambda s, k: s.argsort().argsort() * k // len(s))),
+    "the bins reach from the lowest confidence to the highest. They divide 0 to 1":
+        _calibration(bins=_numbered(lambda s, k: ((s - s.min()) / (s.max() - s.min()) * k - 1).ceil().relu())),
+    "num_bins is given, and is not the number of classes":
+        lambda p, labels, bins: expected_calibration_error(p, labels, p.shape[1]),
+    "one number for each bin came out; their weighted sum was wanted": _calibration(lambda g, w, k: g * w),
+}, right=[
+    _calibration(),
+    _calibration(bins=_numbered(lambda sure, k: (sure * k).floor().clamp(max=k - 1))),
+    lambda *args: float(expected_calibration_error(*args)),
+],
     run=lambda fn, *args: torch.tensor(found) if isinstance(found := fn(*args), float) else found,
     shape="One number for all images",
     otherwise="the result differs from Σ (images in bin / all images) · |accuracy in bin − mean confidence in bin|",
-    tolerance=1e-4,
-    without=("gradient",),
-)  # fmt: skip
+    tolerance=1e-4, without=("gradient",))  # fmt: skip
 
 
 def loss_weights(counts: Integer[Tensor, " p"]) -> Float[Tensor, " p"]:
@@ -463,34 +394,29 @@ def _as_weights(change):
     return lambda counts: change(counts.double()).float()
 
 
-EXERCISES["loss_weights"] = Exercise(
-    reference=loss_weights,
-    truth=lambda counts: torch.tensor([c / (sum(counts.tolist()) / len(counts)) for c in counts.tolist()]),
-    cases=[
-        Case(lambda: (torch.tensor([5, 4, 2]),),
-             "with these weights the mean over processes is not the gradient of the mean over all 11 images"),
-        Case(lambda: (torch.tensor([4, 4]),), "with equal shards every weight is 1", lambda c: c * 3 / c.sum()),
-        Case(lambda: (torch.tensor([7]),), "a single process has the weight 1"),
-        Case(lambda: (torch.tensor([200, 120], dtype=torch.uint8),),
-             "wrong for counts that are bytes: 200 times 2 is beyond 255. Divide first, or go to floating point",
-             lambda counts: (counts * len(counts)) / counts.sum()),
-        Case(lambda: (torch.tensor([5, 0, 1]),), "a process without images has the weight 0"),
-    ],
-    mistakes={
-        "all processes count the same, so an image on the smallest one counts most": _as_weights(torch.ones_like),
-        "the weights add up to 1. But gradients are *averaged*, which divides by the number of processes once more":
-            _as_weights(lambda c: c / c.sum()),
-        "the weights are the numbers of images. The mean gradient would grow with the batch": _as_weights(lambda c: c),
-        "this is upside down: the larger a shard, the *more* its mean counts":
-            _as_weights(lambda c: c.sum() / (len(c) * c)),
-        "each weight is 1 over the number of processes, which the averaging does already":
-            _as_weights(lambda c: c**0 / len(c)),
-        "you divided by the largest shard; divide by the mean one": _as_weights(lambda c: c / c.max()),
-        "you divided by the smallest shard; divide by the mean one": _as_weights(lambda c: c / c.min()),
-        "you divided by the number of processes; divide by the mean shard": _as_weights(lambda c: c / len(c)),
-        "one number came out; one weight for each process was wanted": lambda counts: counts.sum(),
-        "whole numbers were rounded down: use /, not //": lambda counts: counts * len(counts) // counts.sum(),
-    },
-    right=[_as_weights(lambda c: c / c.mean()), lambda counts: counts / counts.float().mean()],
-    shape="One weight for each process, a tensor of floating point",
-)  # fmt: skip
+EXERCISES["loss_weights"] = Exercise(reference=loss_weights,
+    truth=lambda counts: torch.tensor([c / (sum(counts.tolist()) / len(counts)) for c in counts.tolist()]), cases=[
+    Case(lambda: (torch.tensor([5, 4, 2]),),
+         "with these weights the mean over processes is not the gradient of the mean over all 11 images"),
+    Case(lambda: (torch.tensor([4, 4]),), "with equal shards every weight is 1", lambda c: c * 3 / c.sum()),
+    Case(lambda: (torch.tensor([7]),), "a single process has the weight 1"),
+    Case(lambda: (torch.tensor([200, 120], dtype=torch.uint8),),
+         "wrong for counts that are bytes: 200 times 2 is beyond 255. Divide first, or go to floating point",
+         lambda counts: (counts * len(counts)) / counts.sum()),
+    Case(lambda: (torch.tensor([5, 0, 1]),), "a process without images has the weight 0"),
+], mistakes={
+    "all processes count the same, so an image on the smallest one counts most": _as_weights(torch.ones_like),
+    "the weights add up to 1. But gradients are *averaged*, which divides by the number of processes once more":
+        _as_weights(lambda c: c / c.sum()),
+    "the weights are the numbers of images. The mean gradient would grow with the batch": _as_weights(lambda c: c),
+    "this is upside down: the larger a shard, the *more* its mean counts":
+        _as_weights(lambda c: c.sum() / (len(c) * c)),
+    "each weight is 1 over the number of processes, which the averaging does already":
+        _as_weights(lambda c: c**0 / len(c)),
+    "you divided by the largest shard; divide by the mean one": _as_weights(lambda c: c / c.max()),
+    "you divided by the smallest shard; divide by the mean one": _as_weights(lambda c: c / c.min()),
+    "you divided by the number of processes; divide by the mean shard": _as_weights(lambda c: c / len(c)),
+    "one number came out; one weight for each process was wanted": lambda counts: counts.sum(),
+    "whole numbers were rounded down: use /, not //": lambda counts: counts * len(counts) // counts.sum(),
+}, right=[_as_weights(lambda c: c / c.mean()), lambda counts: counts / counts.float().mean()],
+    shape="One weight for each process, a tensor of floating point")  # fmt: skip
