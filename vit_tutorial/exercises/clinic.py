@@ -10,26 +10,9 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_tutorial.archs.patients import (
-    PATIENTS,
-    ColoursLastPatches,
-    ReshapedPatches,
-    SlicedHeads,
-    attention_scaled_by_dim,
-    best_on_test,
-    best_on_validation,
-    last_pass,
-)
+from vit_tutorial.archs import patients
 from vit_tutorial.attention import Attend, Attention, PerHeadAttention, fused_attention, plain_attention
-from vit_tutorial.clinic.signs import (
-    any_batch_size,
-    chosen_without_the_test_set,
-    dead_norms,
-    heads_see_everything,
-    images_are_independent,
-    outputs_are_probabilities,
-    patches_stay_together,
-)
+from vit_tutorial.clinic import signs
 from vit_tutorial.config import ViTConfig
 from vit_tutorial.exercises.declaration import Case, Exercise
 from vit_tutorial.model import ViT
@@ -49,7 +32,7 @@ def _verdict(reference: Callable, true_means: str, *rows: tuple, right=()) -> Ex
 
 
 def _sick(name: str, config: ViTConfig = CONFIG) -> ViT:
-    return PATIENTS[name].make(config)
+    return patients.PATIENTS[name].make(config)
 
 
 def _on(make: Callable, *args, change=lambda model: None, images: int = 5) -> Callable[[], tuple]:
@@ -102,7 +85,7 @@ def _sums_to_one(out):
 
 
 EXERCISES["outputs_are_probabilities"] = _verdict(
-    outputs_are_probabilities, "that the outputs are probabilities",
+    signs.outputs_are_probabilities, "that the outputs are probabilities",
     (False, _on(ViT, CONFIG, images=64), "a healthy model's logits were taken for probabilities"),
     (True, _on(_sick, "softmax before cross-entropy", images=64),
      "a softmax at the end was not seen. Its rows sum to 1 only up to rounding: compare with torch.allclose",
@@ -144,7 +127,7 @@ def _new(*rows):
 
 
 EXERCISES["images_are_independent"] = _verdict(
-    images_are_independent, "that the images are independent",
+    signs.images_are_independent, "that the images are independent",
     (True, _on(ViT, CONFIG),
      "a healthy model was called sick. Keep image 0 as it is, and compare only its output",
      _rows(torch.randn_like)),
@@ -153,10 +136,10 @@ EXERCISES["images_are_independent"] = _verdict(
      "attention across the batch was not seen. Give the other images new pixels: a new order is not enough",
      _rows(lambda images: torch.cat([images[:1], images[1:].roll(1, dims=0)]))),
     (False, _after(lambda z: z + 0.5 * z.roll(1, dims=0), MEAN),
-     "here each image hears only the one before it, and image 0 the last. Exchange *all* images but one",
+     "each image is disturbed only by the one before it here, image 0 by the last. Exchange *all* other images",
      _rows(_new(1))),
     (False, _after(lambda z: z + 0.5 * z.roll(-1, dims=0), MEAN),
-     "here each image hears only the one behind it, and image 0 image 1. Exchange *all* images but one",
+     "each image is disturbed only by the one after it here, image 0 by image 1. Exchange *all* other images",
      _rows(_new(4))),
     (False, _after(lambda z: z + 0.02 * z.mean(dim=0), MEAN),
      "an influence of a few percent was overlooked. Rounding is a hundred times smaller than your tolerance",
@@ -182,7 +165,7 @@ def _backward(model, images):
 
 FOUR = ["blocks.0.norm1", "blocks.0.norm2", "blocks.1.norm1", "blocks.1.norm2"]
 EXERCISES["dead_norms"] = Exercise(
-    reference=dead_norms,
+    reference=signs.dead_norms,
     run=lambda fn, model, images: sorted(set(fn(model, images))),
     cases=[
         Case(_on(_sick, "dead residual norm"), "norm1 and norm2 of both blocks are dead here, the final norm is alive",
@@ -192,37 +175,34 @@ EXERCISES["dead_norms"] = Exercise(
         Case(_on(ViT, FORGETFUL), "a healthy model with dropout has no dead norms, and some were found", truth=[]),
         Case(_on(ViT, CONFIG, change=lambda vit: vit.blocks.add_module("1", _sick("dead residual norm").blocks[1])),
              "only block 1 has dead norms here. Ask each norm, and give its full name, as in blocks.1.norm2",
-             lambda model, images: FOUR if dead_norms(model, images) else [], truth=FOUR[2:]),
+             lambda model, images: FOUR if signs.dead_norms(model, images) else [], truth=FOUR[2:]),
         Case(_on(_sick, "dead residual norm", change=lambda vit: sum(0 * p.sum() for p in vit.parameters()).backward()),
              "old gradients, all zeros, were taken for life. Use torch.autograd.grad, or set them to None first",
              _norms(lambda name, part: part.weight.grad is None, before=_backward), truth=FOUR),
         Case(NORM_FOR_SHOW, "the final norm exists here and is never called, so it is dead too: ask every LayerNorm",
-             lambda model, images: [name for name in dead_norms(model, images) if name.startswith("blocks")],
+             lambda model, images: [name for name in signs.dead_norms(model, images) if name.startswith("blocks")],
              truth=["norm"]),
         Case(_on(_sick, "dead residual norm", MEAN, images=1), "wrong for a single image", truth=FOUR),
         Case(_on(ViT, CONFIG, change=lambda vit: nn.init.zeros_(vit.head.weight)),
-             "the head's weights are 0 here, so every gradient is 0, but it arrives. Dead is a norm that gets none",
+             "the head's weights are 0 here, so every gradient is 0, but there is one. A dead norm gets none",
              truth=[]),
     ],
     mistakes={
         "no dead norm was found in a model that has four: norm1 and norm2 of two blocks": lambda model, images: [],
         "those are parameters. Name the norms, as model.named_modules() does":
-            lambda model, images: [f"{name}.weight" for name in dead_norms(model, images)],
+            lambda model, images: [f"{name}.weight" for name in signs.dead_norms(model, images)],
         "only LayerNorms are asked for, and yours names other modules too": _norms(lambda name, part: True, nn.Module),
         "the final norm was called dead too, but the logits are made of its output": _norms(lambda name, part: True),
         "that is the one norm that is alive: name the others": lambda model, images: ["norm"],
-        "those are the norms of one block. Look at every block": lambda model, images: dead_norms(model, images)[:2],
+        "those are the norms of one block. Look at every block":
+            lambda model, images: signs.dead_norms(model, images)[:2],
         "one norm of each block was missed: a block has norm1 and norm2":
-            lambda model, images: dead_norms(model, images)[::2],
+            lambda model, images: signs.dead_norms(model, images)[::2],
         "the block is missing from the names: give them in full, as in blocks.1.norm2":
-            lambda model, images: [name.rpartition(".")[2] for name in dead_norms(model, images)],
+            lambda model, images: [name.rpartition(".")[2] for name in signs.dead_norms(model, images)],
     },
-    right=[
-        _norms(
-            lambda name, part: part.weight.grad is None,
-            before=lambda model, images: (model.zero_grad(), _backward(model, images)),
-        ),
-    ],
+    right=[_norms(lambda name, part: part.weight.grad is None,
+                  before=lambda model, images: (model.zero_grad(), _backward(model, images)))],
     shape="Return a list of names",
 )  # fmt: skip
 
@@ -281,21 +261,23 @@ def _patches(channels=slice(None), only=slice(None), right=lambda moved, i: move
 
 
 def _or_scrambled(channels):
-    return lambda embed, images: (
-        patches_stay_together(embed, images) or (isinstance(embed, ReshapedPatches) and images.shape[1] == channels)
-    )
+    def fn(embed, images):
+        scrambled = isinstance(embed, patients.ReshapedPatches) and images.shape[1] == channels
+        return scrambled or signs.patches_stay_together(embed, images)
+
+    return fn
 
 
 EXERCISES["patches_stay_together"] = _verdict(
-    patches_stay_together, "that each patch goes into one token",
+    signs.patches_stay_together, "that each patch goes into one token",
     (True, _embed(PatchEmbed), "the healthy convolution was called scrambled"),
     (True, _embed(PatchEmbed, *OTHER_SIZES),
      "patches of 2×4 pixels were called scrambled, patches of 4×2 were not. patch_size is (height, width)",
-     lambda embed, images: patches_stay_together(embed, images) and embed.patch_size != (2, 4)),
-    (False, _embed(ReshapedPatches),
+     lambda embed, images: signs.patches_stay_together(embed, images) and embed.patch_size != (2, 4)),
+    (False, _embed(patients.ReshapedPatches),
      "a reshape without a permute was not seen. Change all pixels of a patch: one alone always moves one token",
      _or_scrambled(3)),
-    (False, _embed(ReshapedPatches, (8, 8), (4, 4), 1, 10),
+    (False, _embed(patients.ReshapedPatches, (8, 8), (4, 4), 1, 10),
      "with one channel the reshape was not seen: each patch's pixels go to two tokens there", _or_scrambled(1)),
     (False, _embed("last two torn"), "only the last two patches have exchanged pixels here. Look at *every* patch",
      _patches(only=slice(1))),
@@ -305,12 +287,12 @@ EXERCISES["patches_stay_together"] = _verdict(
     (True, _embed("column by column"),
      "whole patches in another order were called scrambled. Ask how many tokens move, not which",
      _patches(right=lambda moved, i: moved.nonzero().flatten().tolist() == [i])),
-    (True, _embed(ColoursLastPatches),
-     "patches with their colours last were called scrambled. Each pixel is in the right token, and its place is free",
-     lambda embed, images: patches_stay_together(embed, images) and not isinstance(embed, ColoursLastPatches)),
+    (True, _embed(patients.ColoursLastPatches),
+     "patches with their colours last were called scrambled. Each pixel is in the right token: its place is free",
+     lambda embed, images: signs.patches_stay_together(embed, images) and "Colours" not in type(embed).__name__),
     (True, _embed(LinearPatchEmbed),
      "a linear layer on flattened patches was called scrambled. Ask what embed does, not what it is made of",
-     lambda embed, images: patches_stay_together(embed, images) and embed.proj.weight.ndim == 4),
+     lambda embed, images: signs.patches_stay_together(embed, images) and embed.proj.weight.ndim == 4),
     right=[_patches()],
 )  # fmt: skip
 
@@ -339,11 +321,11 @@ EXERCISES["embed_matches_conv"] = _verdict(
     (True, _embed(PatchEmbed, *OTHER_SIZES),
      "with patches of 2×4 pixels the convolution was said to differ from itself. The grid goes row by row",
      lambda embed, images: embed_matches_conv(embed, images) and embed.patch_size != (2, 4)),
-    (False, _embed(ColoursLastPatches),
+    (False, _embed(patients.ColoursLastPatches),
      "weights in the order (ph pw c) were not seen. Constant images, sums and sorting hide it: compare each number",
      _conv(lambda tokens: tokens, torch.ones_like)),
-    (False, _embed(ReshapedPatches), "scrambled patches were not seen",
-     lambda embed, images: embed_matches_conv(embed, images) or isinstance(embed, ReshapedPatches)),
+    (False, _embed(patients.ReshapedPatches), "scrambled patches were not seen",
+     lambda embed, images: embed_matches_conv(embed, images) or isinstance(embed, patients.ReshapedPatches)),
     (False, _embed("column by column"),
      "tokens that stand column by column were not seen. Compare each with the one in its place",
      _conv(lambda tokens: tokens.sum(dim=1))),
@@ -364,29 +346,24 @@ EXERCISES["embed_matches_conv"] = _verdict(
 )  # fmt: skip
 
 
-def ends_with_norm(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
-    """Whether the logits stay, when what the last block returns is made 10 times as large."""
-    model.eval()
-    with torch.no_grad():
-        before = model(images)
-        hook = model.blocks[-1].register_forward_hook(lambda block, inputs, out: 10 * out)
-        try:
-            after = model(images)
-        finally:
-            hook.remove()
-    return torch.allclose(before, after, rtol=1e-3, atol=1e-3)
-
-
 def _loud_stream(compare, mode=nn.Module.eval):
+    """Compares the logits before and after the last block's output is made 10 times as large."""
+
     def fn(model, images):
         mode(model)
-        before = model(images)
-        hook = model.blocks[-1].register_forward_hook(lambda part, inputs, out: 10 * out)
-        after = model(images)
+        with torch.no_grad():
+            before = model(images)
+            hook = model.blocks[-1].register_forward_hook(lambda block, inputs, out: 10 * out)
+            after = model(images)
         hook.remove()
         return bool(compare(before, after))
 
     return fn
+
+
+def ends_with_norm(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
+    """Whether the logits stay, when what the last block returns is made 10 times as large."""
+    return _loud_stream(WIDE)(model, images)
 
 
 WIDE = partial(torch.allclose, rtol=1e-3, atol=1e-3)
@@ -410,7 +387,6 @@ EXERCISES["ends_with_norm"] = _verdict(
      "a head with large biases hid the missing norm. With a norm the logits don't change at all",
      _loud_stream(lambda a, b: not torch.allclose(10 * a, b, rtol=1e-3, atol=1e-4))),
     (True, _on(ViT, FORGETFUL), EVAL, _loud_stream(WIDE, mode=lambda model: None)),
-    right=[_loud_stream(WIDE)],
 )  # fmt: skip
 
 
@@ -449,22 +425,22 @@ def _layer(make: Callable, *args) -> Callable[[], tuple]:
 
 
 EXERCISES["heads_see_everything"] = _verdict(
-    heads_see_everything, "that every number depends on every number",
+    signs.heads_see_everything, "that every number depends on every number",
     (True, _layer(Attention, 12, 3), "the healthy attention was said to see slices"),
     (True, _layer(PerHeadAttention, 12, 3),
      "a loop over heads that each see the whole token was called sick. A loop is no bug",
-     lambda attention, x: heads_see_everything(attention, x) and not hasattr(attention, "heads")),
-    (False, _layer(SlicedHeads, 12, 3),
+     lambda attention, x: signs.heads_see_everything(attention, x) and not hasattr(attention, "heads")),
+    (False, _layer(patients.SlicedHeads, 12, 3),
      "heads that each see a slice were not noticed. Ask which *numbers* of a token each number of the output needs",
      _tokens_alone),
-    (False, _layer(_half, Attention, SlicedHeads),
+    (False, _layer(_half, Attention, patients.SlicedHeads),
      "only the first half of the output sees everything here. Look at every number of the output",
      _influence(lambda matrix: (matrix[0] > 0).all())),
-    (False, _layer(_half, SlicedHeads, Attention),
+    (False, _layer(_half, patients.SlicedHeads, Attention),
      "only the second half of the output sees everything here. Look at every number of the output",
      _influence(lambda matrix: (matrix[-1] > 0).all())),
     (True, _layer(Attention, 12, 1), "one head that sees everything was called sick",
-     lambda attention, x: heads_see_everything(attention, x) and getattr(attention, "num_heads", 2) > 1),
+     lambda attention, x: signs.heads_see_everything(attention, x) and getattr(attention, "num_heads", 2) > 1),
     (True, _layer(_quiet),
      "a healthy attention with small weights was called sick. A small influence still counts: compare with 0",
      _influence(lambda matrix: (matrix > 1e-5).all())),
@@ -504,7 +480,7 @@ EXERCISES["scale_is_right"] = _verdict(
     (True, lambda: (fused_attention,),
      "the fused kernel was said to have the wrong scale. It rounds differently: torch.allclose with atol=1e-5",
      _not_even_rounded),
-    (False, lambda: (attention_scaled_by_dim,),
+    (False, lambda: (patients.attention_scaled_by_dim,),
      "√dim instead of √head_dim was not seen. With one head they are equal: give it several, as (b, h, n, hd)",
      _asked_with((3, 2, 1, 5, 8))),
     (False, _scaled(lambda q: 1.0),
@@ -547,7 +523,7 @@ def _each_alone(close=_like):
 
 
 EXERCISES["any_batch_size"] = _verdict(
-    any_batch_size, "that neither row nor batch size matters",
+    signs.any_batch_size, "that neither row nor batch size matters",
     (True, _on(ViT, CONFIG), "a healthy model was said to depend on the batch's size or its rows"),
     (True, _on(ViT, FORGETFUL), EVAL, _batches(_each_alone(), mode=lambda model: None)),
     (False, _on(_sick, "batch-sized class token", change=lambda vit: nn.init.normal_(vit.cls_token)),
@@ -558,7 +534,7 @@ EXERCISES["any_batch_size"] = _verdict(
      _batches(lambda model, images: (model(images[:1].expand_as(images)).std(dim=0) < 1e-4).all())),
     (False, _on(Rewired, lambda model, x: model.norm(model.blocks(x + 10 * model.pos_embed[0, : len(x), None]))),
      "positions that number the images of the batch were not seen",
-     lambda model, images: any_batch_size(model, images) or (isinstance(model, Rewired) and not model.rows)),
+     lambda model, images: signs.any_batch_size(model, images) or (isinstance(model, Rewired) and not model.rows)),
     (False, _after(lambda z: z + (torch.arange(len(z)) == 2)[:, None]),
      "only row 2 is treated differently here. Compare every image of the batch",
      _batches(lambda model, images: _like(model(images)[-1:], model(images[-1:])))),
@@ -578,10 +554,10 @@ def _select_by(score: Callable[[dict[str, float]], float]) -> Callable[[], tuple
 VAL = (0.6, 0.9, 0.7, 0.8, 0.5, 0.4)
 
 
-def _history(test, val=VAL):
+def _history(test):
     return [
         {"train_loss": 1 - i / 10, "val_loss": 1 - v, "val_accuracy": v, "test_loss": 1 - t, "test_accuracy": t}
-        for i, (v, t) in enumerate(zip(val, test, strict=True))
+        for i, (v, t) in enumerate(zip(VAL, test, strict=True))
     ]
 
 
@@ -599,7 +575,7 @@ def _moves(*tests):
 
 def _but_not(place):
     """Right, but for a choice that falls on this epoch."""
-    return lambda select: chosen_without_the_test_set(select) and select(APART) != place
+    return lambda select: signs.chosen_without_the_test_set(select) and select(APART) != place
 
 
 def _drops_the_keys(select):
@@ -616,13 +592,13 @@ def _accuracies_only(select):
 
 
 EXERCISES["chosen_without_the_test_set"] = _verdict(
-    chosen_without_the_test_set, "that the test set has no say",
-    (True, lambda: (last_pass,), "reporting the last epoch is no choice, and was called one by the test set",
+    signs.chosen_without_the_test_set, "that the test set has no say",
+    (True, lambda: (patients.last_pass,), "reporting the last epoch was called a choice by the test set; it's no choice",
      _but_not(5)),
-    (False, lambda: (best_on_test,),
+    (False, lambda: (patients.best_on_test,),
      "a choice by test accuracy was not seen. Validation and test must disagree in your history",
-     lambda select: chosen_without_the_test_set(select) or select(_history(VAL)) == 1),
-    (True, lambda: (best_on_validation,),
+     lambda select: signs.chosen_without_the_test_set(select) or select(_history(VAL)) == 1),
+    (True, lambda: (patients.best_on_validation,),
      "a choice by validation accuracy is fine, and was called one by the test set", _but_not(1)),
     (True, _select_by(lambda entry: -entry["val_loss"]), "a choice by validation *loss* is fine as well", _but_not(2)),
     *((True, lambda settled=settled: (lambda history: settled,),
@@ -635,10 +611,10 @@ EXERCISES["chosen_without_the_test_set"] = _verdict(
     (False, _select_by(lambda entry: entry.get("test_accuracy", 0.0)),
      "a choice that uses test figures only where there are any was not seen. Change them instead of leaving them out",
      _drops_the_keys),
-    (False, lambda: (lambda history: len(history) - 3 + best_on_test(history[-3:]),),
+    (False, lambda: (lambda history: len(history) - 3 + patients.best_on_test(history[-3:]),),
      "this one takes the best of the last three epochs on the test set. Let each epoch be the best in turn",
      _moves(_spike(0), _spike(1))),
-    (False, lambda: (lambda history: 1 + best_on_test(history[1:-1]),),
+    (False, lambda: (lambda history: 1 + patients.best_on_test(history[1:-1]),),
      "this one takes the best epoch on the test set, but never the first or last. Let each epoch be the best in turn",
      _moves(_spike(0), _spike(5))),
 )  # fmt: skip

@@ -71,9 +71,7 @@ MEMORY = {
     "maps: each image of the batch has its own maps": lambda v, c, b: v // b,
 }  # fmt: skip
 EXERCISES["memory_of"] = Exercise(
-    reference=memory_of,
-    truth=_held,
-    run=lambda fn, *args: {key: int(value) for key, value in fn(*args).items()},
+    reference=memory_of, truth=_held, run=lambda fn, *args: {key: int(value) for key, value in fn(*args).items()},
     cases=[
         # By hand: projection 102, class token 6, positions 42; in each of two blocks 24 for the norms, 126 + 42 for the
         # attention and 84 + 78 for the MLP; norm 12, head 35: 905. Maps: 5 images, 2 blocks, 3 heads, 7 × 7 tokens.
@@ -88,8 +86,7 @@ EXERCISES["memory_of"] = Exercise(
     mistakes={hint: _entry(hint.partition(":")[0], change) for hint, change in MEMORY.items()} | {
         "the keys are weights, training and maps": lambda c, b: {"weights": memory_of(c, b)["weights"]},
     },
-    right=[_held],
-    shape="A dict with the keys weights, training and maps",
+    right=[_held], shape="A dict with the keys weights, training and maps",
 )  # fmt: skip
 
 
@@ -121,11 +118,6 @@ def _with(changes):
     return lambda name: _replaced(name, BLOCK | OUTER | changes)
 
 
-def _first(pairs):
-    """All replacements, and some before them."""
-    return lambda name: _replaced(name, pairs | BLOCK | OUTER)
-
-
 def _then(pairs):
     """rename_key, and more replacements after it."""
     return lambda name: _replaced(rename_key(name), pairs)
@@ -154,11 +146,11 @@ EXERCISES["rename_key"] = Exercise(
         "Something of `encoder.layer.` is left: `vit.encoder.layer.` becomes `blocks.`":
             _with({"vit.encoder.layer.": "encoder.layer."}),
         "`attention.output.dense` ends in `output.dense`, too: replace the longer name first":
-            _first({"output.dense": "mlp.fc2"}),
+            lambda name: _replaced(name, {"output.dense": "mlp.fc2"} | BLOCK | OUTER),
         "`layernorm_before` is norm1 and `layernorm_after` is norm2, which comes after attention":
             _with({"layernorm_before": "norm2", "layernorm_after": "norm1"}),
         "`vit.layernorm` is the final norm; those with `_before` and `_after` belong to a block":
-            _first({"layernorm": "norm"}),
+            lambda name: _replaced(name, {"layernorm": "norm"} | BLOCK | OUTER),
         "Queries, keys and values are one layer here, attn.qkv; their order matters only when they are stacked":
             _with({f"attention.attention.{part}": f"attn.{part}" for part in ("query", "key", "value")}),
         "The end tells weights from biases, and must stay": _then({".bias": ".weight"}),
@@ -171,8 +163,7 @@ EXERCISES["rename_key"] = Exercise(
         "`classifier` is head": _with({"classifier": "fc"}),
         "`vit.embeddings.cls_token` is cls_token": _with({"vit.embeddings.cls_token": "class_token"}),
     },
-    right=[_with({})],
-    otherwise="the names are those of the table above",
+    right=[_with({})], otherwise="the names are those of the table above",
 )  # fmt: skip
 
 
@@ -222,15 +213,11 @@ SPLIT_IN_PROJ = {
     "the heads are reversed: head 0 has the first rows": lambda w, h: tuple(p.flip(0) for p in split_in_proj(w, h)),
 }  # fmt: skip
 EXERCISES["split_in_proj"] = Exercise(
-    reference=split_in_proj,
-    truth=_by_splitting,
-    run=_stacked,
-    given=lambda h=2, hd=6: (torch.randn(3 * h * hd, h * hd), h),
-    smallest={"hd": 2},
-    mistakes=SPLIT_IN_PROJ,
+    reference=split_in_proj, truth=_by_splitting, run=_stacked, mistakes=SPLIT_IN_PROJ,
+    given=lambda h=2, hd=6: (torch.randn(3 * h * hd, h * hd), h), smallest={"hd": 2},
     right=[_by_splitting, lambda w, h: [part.unflatten(0, (h, -1)) for part in w.chunk(3)]],
     shape="Three tensors, queries, keys and values, each (num_heads, head_dim, d)",
-)
+)  # fmt: skip
 
 
 def top_k_names(logits: Float[Tensor, "b c"], names: tuple[str, ...], k: int) -> list[list[tuple[str, float]]]:
@@ -287,9 +274,7 @@ def _asked(k=2, images=3):
 
 
 EXERCISES["top_k_names"] = Exercise(
-    reference=top_k_names,
-    truth=_sorted_names,
-    run=lambda fn, *args: _rounded(fn(*args)),
+    reference=top_k_names, truth=_sorted_names, run=lambda fn, *args: _rounded(fn(*args)),
     cases=[
         Case(_asked, "the first image's classes are bee with 0.40 and dog with 0.25"),
         Case(lambda: _asked(5), "k may be as large as the number of classes"),
@@ -314,16 +299,15 @@ EXERCISES["top_k_names"] = Exercise(
         "those are probabilities alone: return pairs of name and probability": _pairs(lambda name, value: value),
         "those are dicts: return lists of pairs, likeliest first": lambda *args: [*map(dict, top_k_names(*args))],
         "only the first image came out: return a list for each image": lambda *args: top_k_names(*args)[0],
-        "every image got the first image's names": lambda logits, names, k: [
-            [(name, value) for (name, _), (_, value) in zip(top_k_names(logits, names, k)[0], row, strict=True)]
-            for row in top_k_names(logits, names, k)
+        "every image got the first image's names": lambda *args: [
+            [(first[0], pair[1]) for first, pair in zip(top_k_names(*args)[0], row, strict=True)]
+            for row in top_k_names(*args)
         ],
         "the class's number came out: look it up in names": _pairs(lambda name, value: (ANIMALS.index(name), value)),
         "all classes came out; k were asked for": lambda logits, names, k: top_k_names(logits, names, len(names)),
     },
     right=[_sorted_names, lambda *args: [[(n, torch.tensor(p)) for n, p in row] for row in top_k_names(*args)]],
-    shape="For each image a list of k pairs (name, probability)",
-    tolerance=1e-4,
+    shape="For each image a list of k pairs (name, probability)", tolerance=1e-4,
 )  # fmt: skip
 
 
@@ -392,17 +376,11 @@ LINEAR_PROBE = {
         lambda x, y, k, ridge: linear_probe(x, y, int(y.max()) + 1, ridge),
 }  # fmt: skip
 EXERCISES["linear_probe"] = Exercise(
-    reference=linear_probe,
-    truth=_by_sklearn,
-    given=_features,
-    smallest={"n": 10, "d": 2, "k": 3},
-    without=("gradient",),
-    mistakes=LINEAR_PROBE,
-    right=[_ridge(), _by_sklearn],
+    reference=linear_probe, truth=_by_sklearn, mistakes=LINEAR_PROBE, right=[_ridge(), _by_sklearn],
+    given=_features, smallest={"n": 10, "d": 2, "k": 3}, without=("gradient",), tolerance=1e-3,
     shape="Two tensors, weight (k, d) and bias (k,)",
     otherwise="that is not the minimum of the squared error plus the penalty",
-    tolerance=1e-3,
-)
+)  # fmt: skip
 
 
 def loading_report(wanted: dict[str, Tensor], given: dict[str, Tensor]) -> dict[str, list[str]]:
@@ -441,8 +419,7 @@ WANTED |= {"head.weight": (5, 4), "head.bias": (5,)}
 GIVEN = {"a.weight": (2, 3), "a.bias": (2,), "b.weight": (2, 4), "c.weight": (3, 5)}
 GIVEN |= {"head.weight": (7, 4), "old.weight": (4, 2), "old.bias": (5,)}
 EXERCISES["loading_report"] = Exercise(
-    reference=loading_report,
-    truth=_by_sets,
+    reference=loading_report, truth=_by_sets, right=[_by_sets],
     run=lambda fn, *args: {key: sorted(names) for key, names in fn(*args).items()},
     cases=[
         Case(lambda: tuple({name: torch.zeros(shape) for name, shape in side.items()} for side in (WANTED, GIVEN)),
@@ -461,9 +438,7 @@ EXERCISES["loading_report"] = Exercise(
             _compared(lambda a, b: len(a) == len(b)),
         "shapes may differ though the number of axes is the same": _compared(lambda a, b: a.ndim == b.ndim),
         "missing and spare are swapped: missing is what the *model* wants and the file lacks":
-            lambda wanted, given: (report := loading_report(wanted, given)) | {
-                "missing": report["spare"], "spare": report["missing"]
-            },
+            lambda w, g: dict(zip(["fits", "spare", "missing", "misfits"], loading_report(w, g).values(), strict=True)),
         "a name with the wrong shape is there, so it is a misfit and not missing":
             _report("missing", lambda report: report["missing"] + report["misfits"]),
         "a name with the wrong shape is wanted, so it is a misfit and not spare":
@@ -476,6 +451,5 @@ EXERCISES["loading_report"] = Exercise(
         "the numbers were compared as well: only names and shapes count":
             _compared(lambda a, b: a.shape == b.shape and torch.equal(a, b)),
     },
-    right=[_by_sets],
     shape="A dict of lists of names, with the keys fits, missing, spare and misfits",
 )  # fmt: skip

@@ -12,11 +12,9 @@ from vit_tutorial.what_matters.sweeps import effect_interval
 
 EXERCISES: dict[str, Exercise] = {}
 
-# scipy.stats takes a second to import, which the other chapters need not wait for: so it is imported where it is used.
-
 
 def _scipy_interval(base, changed):
-    from scipy import stats
+    from scipy import stats  # here, for it takes a second, which no other exercise needs to wait for
 
     interval = stats.ttest_ind(changed.numpy(), base.numpy(), equal_var=False).confidence_interval(0.95)
     return (changed.mean() - base.mean()).item(), float(interval.low), float(interval.high)
@@ -97,19 +95,16 @@ EFFECT_INTERVAL = {
         _interval(middle=lambda base, changed: 100 * (changed.mean() - base.mean()) / base.mean()),
 }  # fmt: skip
 EXERCISES["effect_interval"] = Exercise(
-    reference=effect_interval,
-    truth=_scipy_interval,
+    reference=effect_interval, truth=_scipy_interval, mistakes=EFFECT_INTERVAL,
     cases=[
         Case(_runs([90.0, 91, 92], [94.0, 96, 98, 104]), "SciPy's Welch interval is another one"),
         Case(_runs([0.4, 0.8], [0.3, 0.35, 0.2, 0.5, 0.15]), "right with 3 and 4 runs, wrong with 2 and 5",
              lambda base, changed: effect_interval(base, changed[:4])),
         Case(_runs([90.0, 91.5, 92], [94.0, 96, 98.5, 104], torch.float32), "right for float64, wrong for float32"),
     ],
-    mistakes=EFFECT_INTERVAL,
     right=[_scipy_interval, lambda base, changed: torch.tensor(effect_interval(base, changed))],
     shape="Three numbers: the difference and the two ends of the interval",
-    otherwise="SciPy's Welch interval is another one",
-    tolerance=1e-4,
+    otherwise="SciPy's Welch interval is another one", tolerance=1e-4,
 )  # fmt: skip
 
 
@@ -158,8 +153,7 @@ EQUAL_WIDTH = {
         _multiple(lambda *sizes: math.floor(_exact(*sizes))),
 }  # fmt: skip
 EXERCISES["equal_width"] = Exercise(
-    reference=equal_width,
-    truth=_by_trying,
+    reference=equal_width, truth=_by_trying, mistakes=EQUAL_WIDTH, right=[_by_trying], exact_type=True,
     cases=[
         Case(lambda: (1, 4, 96, 3), "one block instead of four of width 96 may be twice as wide"),
         Case(lambda: (16, 4, 96, 3), "sixteen blocks instead of four of width 96 must be half as wide"),
@@ -170,9 +164,6 @@ EXERCISES["equal_width"] = Exercise(
         Case(lambda: (400, 1, 48, 12), "the exact width is 2.4, but each head needs a number at least: 12 is the least",
              _multiple(_exact, least=0)),
     ],
-    mistakes=EQUAL_WIDTH,
-    right=[_by_trying],
-    exact_type=True,
 )  # fmt: skip
 
 
@@ -201,10 +192,6 @@ def _zero(x, y, gap, after):
     return x + gap / (gap - after) * (y - x)
 
 
-def _same(x):
-    return x
-
-
 def _cross(place=_zero, x=torch.log, back=torch.exp, order=1, missing=math.nan, ends=True, falling=True):
     """crossing with the place between two points, the axis or the order replaced."""
 
@@ -222,7 +209,6 @@ def _cross(place=_zero, x=torch.log, back=torch.exp, order=1, missing=math.nan, 
 
 FRACTIONS = [0.01, 0.03, 0.1, 0.3, 1.0]
 A, B = [10.0, 40, 70, 80, 84], [30.0, 50, 66, 75, 90]
-TOUCHING = [3.0, 2, 0, 1, 2]
 
 
 def _curves(a, b=(0.0,) * 5, fractions=FRACTIONS):
@@ -232,30 +218,29 @@ def _curves(a, b=(0.0,) * 5, fractions=FRACTIONS):
 CROSSING = {
     "nan, but the curves meet between 0.03 and 0.1": lambda fractions, a, b: math.nan,
     "the line was drawn over the fractions themselves. Take their logarithm first, and exp of the result":
-        _cross(x=_same, back=_same),
+        _cross(x=list, back=float),
     "that is the last place where they meet. Return the smallest fraction": _cross(order=-1),
-    "that is the logarithm of the fraction: take exp of it": _cross(back=_same),
-    "that is the logarithm of the fraction, to base 10: take 10 to the power of it": _cross(x=torch.log10, back=_same),
+    "that is the logarithm of the fraction: take exp of it": _cross(back=float),
+    "that is the logarithm of the fraction, to base 10: take 10 to the power of it": _cross(x=torch.log10, back=float),
     "the logarithm is to base 10 and the way back to base e: use the same base for both": _cross(x=torch.log10),
     "the distance was measured from the wrong end: they meet nearer to the smaller gap":
         _cross(lambda x, y, gap, after: y - gap / (gap - after) * (y - x)),
     "that is half way between two fractions. Where the gap is 0 depends on its size at both":
         _cross(lambda x, y, gap, after: (x + y) / 2),
     "that is the mean of two fractions. The gap says where between them":
-        _cross(lambda x, y, gap, after: (x + y) / 2, _same, _same),
+        _cross(lambda x, y, gap, after: (x + y) / 2, list, float),
     "that is the first fraction after the crossing. They meet between it and the one before":
         _cross(lambda x, y, gap, after: y),
     "that is the last fraction before the crossing. They meet between it and the next":
         _cross(lambda x, y, gap, after: x),
-    "that is a position in the list, not a fraction": _cross(x=lambda fs: torch.arange(len(fs)).double(), back=_same),
+    "that is a position in the list, not a fraction": _cross(x=lambda fs: torch.arange(len(fs)).double(), back=float),
     "that is the accuracy at the crossing. Return the fraction":
-        lambda fractions, a, b: _cross(x=lambda _: a, back=_same)(fractions, a, b),
+        lambda fractions, a, b: _cross(x=lambda _: a, back=float)(fractions, a, b),
     "that is all fractions; one number was wanted": lambda fractions, a, b: fractions,
     "None where they do not meet; math.nan was wanted": _cross(missing=None),
 }  # fmt: skip
 EXERCISES["crossing"] = Exercise(
-    reference=crossing,
-    truth=_by_brentq,
+    reference=crossing, truth=_by_brentq, mistakes=CROSSING,
     cases=[
         # a − b is −20, −10, 4, 5, −6: it is 0 after 10/14 of the way from 0.03 to 0.1, and again further right.
         Case(_curves(A, B), "the curves meet after 10/14 of the way from 0.03 to 0.1, in the logarithm: at 0.0709"),
@@ -264,7 +249,7 @@ EXERCISES["crossing"] = Exercise(
              _cross(falling=False)),
         Case(_curves(A, [value + 1 for value in A]), "one curve is above the other everywhere: return math.nan",
              _cross(missing=1.0)),
-        Case(_curves(TOUCHING), "the curves touch exactly at 0.1, without crossing: a gap of 0 has no sign",
+        Case(_curves([3.0, 2, 0, 1, 2]), "the curves touch exactly at 0.1, without crossing: a gap of 0 has no sign",
              _cross(ends=False)),
         Case(_curves([2.0, 1, 1, 0.5, 0]), "the curves meet exactly at the last fraction, 1.0: it counts as well",
              lambda f, a, b: crossing(f[:-1], a[:-1], b[:-1]) if a[-1] == b[-1] else crossing(f, a, b)),
@@ -273,11 +258,8 @@ EXERCISES["crossing"] = Exercise(
              lambda f, a, b: math.nan if torch.equal(a, b) else crossing(f, a, b)),
         Case(_curves([1.0, 4], [2.0, 1], [0.2, 0.5]), "right for five points, wrong for two"),
     ],
-    mistakes=CROSSING,
     right=[_by_brentq, lambda *args: torch.tensor(crossing(*args), dtype=torch.float64)],
-    shape="One number",
-    tolerance=1e-6,
-    may_return_none=True,
+    shape="One number", tolerance=1e-6, may_return_none=True,
 )  # fmt: skip
 
 
@@ -309,9 +291,8 @@ def _moved(dx, dy):
 
 
 EXERCISES["shift"] = Exercise(
-    reference=shift,
-    truth=_by_matrices,
-    given=_moved(2, 1),
+    reference=shift, truth=_by_matrices, right=[_by_matrices], given=_moved(2, 1),
+    dtype=True, smallest={"height": 3, "width": 4},
     cases=[
         *(Case(_moved(dx, dy), f"wrong for dx {dx}, dy {dy}") for dx, dy in ((-3, 1), (0, -2), (-1, 2), (0, 0))),
         Case(_moved(7, 1), "dx 7 on images 7 wide: everything is pushed out, so the images are black",
@@ -337,9 +318,6 @@ EXERCISES["shift"] = Exercise(
         "fill with 0; yours has another number there": lambda i, dx, dy: shift(i - 1, dx, dy) + 1,
         "the channels moved along: only rows and columns do": lambda i, dx, dy: shift(i, dx, dy).roll(1, 1),
     },
-    right=[_by_matrices],
     shape="The images keep their size",
     otherwise="each pixel must come from dx columns further left and dy rows further up, or be 0",
-    dtype=True,
-    smallest={"height": 3, "width": 4},
 )  # fmt: skip
