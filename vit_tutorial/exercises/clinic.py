@@ -245,7 +245,7 @@ def _embed(kind: type | str, *sizes) -> Callable[[], tuple]:
 
 
 def _patches(channels=slice(None), only=slice(None), right=lambda moved, i: moved.sum() == 1):
-    """Moves the pixels of one patch after the other, and judges which tokens move."""
+    """Changes one patch after the other, and judges which tokens move."""
 
     def fn(embed, images):
         ph, pw = embed.patch_size
@@ -593,8 +593,8 @@ def _accuracies_only(select):
 
 EXERCISES["chosen_without_the_test_set"] = _verdict(
     signs.chosen_without_the_test_set, "that the test set has no say",
-    (True, lambda: (patients.last_pass,), "reporting the last epoch was called a choice by the test set; it's no choice",
-     _but_not(5)),
+    (True, lambda: (patients.last_pass,),
+     "reporting the last epoch was called a choice by the test set, but it's no choice at all", _but_not(5)),
     (False, lambda: (patients.best_on_test,),
      "a choice by test accuracy was not seen. Validation and test must disagree in your history",
      lambda select: signs.chosen_without_the_test_set(select) or select(_history(VAL)) == 1),
