@@ -108,7 +108,7 @@ def folder_changes(kept: dict, dataset: Dataset | ImageFiles) -> str:
     if dataset.split is None:
         return ""
     if not kept.get("split"):
-        return "which images were its training images was not recorded"
+        return "it is not recorded which images it was trained on"
     before, after = _split_of(kept["split"]), _split_of(dataset.split)
     counts = {
         "added": len(after.keys() - before.keys()),

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -48,7 +48,7 @@ class Dataset:
     classes: tuple[str, ...]
     variant: str
     masks: Bool[Tensor, "num H W"] | None = None
-    split: dict[str, str] | None = None
+    split: dict[str, str] | None = field(default=None, repr=False)
 
     def __post_init__(self):
         if self.images.dtype != torch.uint8:
@@ -124,7 +124,7 @@ class ImageFiles:
     classes: tuple[str, ...]
     variant: str
     img_size: tuple[int, int] | None = None
-    split: dict[str, str] | None = None
+    split: dict[str, str] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.files)

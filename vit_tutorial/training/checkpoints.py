@@ -67,7 +67,7 @@ def load_checkpoint(
     except (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a whole checkpoint: {reason(error, 0)}. Delete it to start afresh") from error
     if data and (changes := folder_changes(state, data)):
-        raise ValueError(f"{data.variant} has changed since {path}: {changes}. Undo that, or delete it to start afresh")
+        raise ValueError(f"{path} cannot go on with {data.variant}: {changes}. Undo that, or delete it to start afresh")
     if there != repr(config):
         raise ValueError(
             f"{path} belongs to another run: {_difference(there, repr(config))}. Delete it, or rename this run"
