@@ -582,9 +582,7 @@ def test_a_run_does_not_go_on_with_a_folder_that_has_changed(tmp_path):
         run()
     (tmp_path / "own/bee/new.png").rename(tmp_path / "own/bee/003.png")
     (tmp_path / "own/bee").rename(tmp_path / "own/wasp")
-    with pytest.raises(
-        ValueError, match="folder own: class 'bee' was renamed or removed; class 'wasp' is new; 20 images"
-    ):
+    with pytest.raises(ValueError, match="folder own: class 'bee' was renamed or removed; class 'wasp' is new; "):
         run()
 
 
