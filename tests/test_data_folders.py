@@ -122,9 +122,13 @@ def test_each_class_is_in_each_split_and_no_training_image_is_ever_for_the_test(
 
 
 def test_a_class_with_fewer_images_than_splits(tmp_path):
-    touch_tree(tmp_path / "own", {"ape": 9, "bee": 2})
-    with pytest.raises(ValueError, match="own: class 'bee' has 2 images; test, val, train need one each"):
+    touch_tree(tmp_path / "own", {"bee": 2})
+    with pytest.raises(ValueError, match="own: no class has 3 images, one each for test, val, train"):
         split_folder(tmp_path / "own")
+    touch_tree(tmp_path / "own", {"ape": 9})
+    with pytest.warns(UserWarning, match=r"own: classes with too few images for test, val: bee \(2\)$"):
+        parts = split_folder(tmp_path / "own")
+    assert [set(parts[split].labels.tolist()) for split in ("train", "val", "test")] == [{0, 1}, {0}, {0}]
     touch_tree(tmp_path / "own/train", {"ape": 2, "bee": 2})
     for name in ("ape", "bee"):
         shutil.rmtree(tmp_path / "own" / name)

@@ -37,7 +37,7 @@ def image_folder(
 
     Raises:
         FileNotFoundError: if there is no such folder.
-        ValueError: if it is laid out in another way, a class has too few images, or an image is damaged.
+        ValueError: if it is laid out in another way, has too few images, or holds a damaged one.
     """
     dataset = replace(split_folder(path)[split], img_size=img_size)
     if len(dataset) * math.prod(dataset.image_shape) > memory:
@@ -53,10 +53,11 @@ def split_folder(path: Path) -> dict[str, ImageFiles]:
     A split without a folder of its own is about a tenth of each class in ``train``. Every image is assigned by a hash
     of its class and file name alone, so adding images moves no others. Only where the hash would leave a class without
     an image in a split does the nearest hash fill in; more images may then send that one back to the training images.
+    Classes with fewer images than splits are only trained on, and a warning names them.
 
     Raises:
         FileNotFoundError: if there is no such folder.
-        ValueError: if it is laid out in another way, or a class has fewer images than there are splits to fill.
+        ValueError: if it is laid out in another way, or no class has an image for each split.
     """
     if not path.is_dir():
         raise FileNotFoundError(f"{path} is not a folder.")
@@ -73,17 +74,22 @@ def split_folder(path: Path) -> dict[str, ImageFiles]:
     found = {FOLDERS[name]: find_images(path / name, classes)[:2] for name in own[1:]}
     hashes, drawn = _hashes(path, files), [split for split in ("test", "val") if split not in found]
     chosen = {split: [] for split in (*drawn, "train")}
+    few = []
     for label, name in enumerate(classes):
         row = sorted((labels == label).nonzero().flatten().tolist(), key=hashes.__getitem__)
         if len(row) < len(chosen):
-            raise ValueError(f"{path}: class {name!r} has {len(row)} images; {', '.join(chosen)} need one each")
+            few.append(f"{name} ({len(row)})")
         start = 0
-        for number, split in enumerate(drawn, start=1):
+        for number, split in enumerate(drawn if len(row) >= len(chosen) else (), start=1):
             below = sum(hashes[i] < f"{number * 16**HEX // 10:0{HEX}x}" for i in row)
             end = min(max(below, start + 1), len(row) - len(chosen) + number)
             chosen[split] += row[start:end]
             start = end
         chosen["train"] += row[start:]
+    if len(few) == len(classes):
+        raise ValueError(f"{path}: no class has {len(chosen)} images, one each for {', '.join(chosen)}")
+    if few:
+        warnings.warn(f"{path}: classes with too few images for {', '.join(drawn)}: {', '.join(few)}", stacklevel=2)
     for split, indices in chosen.items():
         indices.sort(key=hashes.__getitem__)  # mixes the classes
         found[split] = tuple(files[i] for i in indices), labels[indices]
