@@ -10,6 +10,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from vit_tutorial.data.folders import folder_changes
+from vit_tutorial.data.images import Dataset, ImageFiles
 from vit_tutorial.training.ema import EMA
 from vit_tutorial.training.optimizers import MuonWithAdamW
 
@@ -21,8 +23,12 @@ def save_checkpoint(
     ema: EMA | None,
     config: Any,
     history: list[dict[str, float]],
+    data: Dataset | ImageFiles | None = None,
 ) -> None:
-    """Write beside ``path``, then rename: a reader finds the old checkpoint or the new one, never half of one."""
+    """Write beside ``path``, then rename: a reader finds the old checkpoint or the new one, never half of one.
+
+    Of ``data`` the names of the classes are kept and, if it is a folder, which images are in which split.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     state = {
@@ -31,6 +37,8 @@ def save_checkpoint(
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
         "ema": ema.state if ema else None,
+        "classes": list(data.classes) if data else [],
+        "split": data.split if data else None,
     }
     part = path.with_name(f".{path.name}.part")
     torch.save(state, part)
@@ -38,20 +46,28 @@ def save_checkpoint(
 
 
 def load_checkpoint(
-    path: str | Path, model: nn.Module, optimizer: Optimizer | MuonWithAdamW, ema: EMA | None, config: Any
+    path: str | Path,
+    model: nn.Module,
+    optimizer: Optimizer | MuonWithAdamW,
+    ema: EMA | None,
+    config: Any,
+    data: Dataset | ImageFiles | None = None,
 ) -> list[dict[str, float]]:
     """Restore in place what :func:`save_checkpoint` wrote; returns the history.
 
     Only tensors and plain data are read, no code.
 
     Raises:
-        ValueError: if the file is damaged, or belongs to a run with another config or another model.
+        ValueError: if the file is damaged, or belongs to a run with another config, another model or other images in
+            the folder of ``data``; the message says what has changed.
     """
     try:
         state = torch.load(path, map_location=next(model.parameters()).device, weights_only=True)
         there = state["config"]
     except (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a whole checkpoint: {reason(error, 0)}. Delete it to start afresh") from error
+    if data and (changes := folder_changes(state, data)):
+        raise ValueError(f"{path} cannot go on with {data.variant}: {changes}. Undo that, or delete it to start afresh")
     if there != repr(config):
         raise ValueError(
             f"{path} belongs to another run: {_difference(there, repr(config))}. Delete it, or rename this run"
