@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Callable
+from functools import partial
 from operator import call
 
 import torch
@@ -134,17 +135,13 @@ def _block_input(b=2, n=5, d=6):
     return torch.randn(b, n, d).double(), layer.norm1, attn, layer.norm2, mlp
 
 
-def _lines(first=lambda x, n, f: x + f(n(x)), second=lambda x, y, n, f: y + f(n(y))):
+def _block(second=lambda x, y, n, f: y + f(n(y)), first=lambda x, n, f: x + f(n(x))):
     """Two lines, each with its norm n and its branch f: y from the block's input x, and the output from both."""
     return lambda x, norm1, attn, norm2, mlp: second(x, first(x, norm1, attn), norm2, mlp)
 
 
 def _both(line):
-    return _lines(line, lambda x, y, n, f: line(y, n, f))
-
-
-def _second(line):
-    return _lines(second=line)
+    return _block(lambda x, y, n, f: line(y, n, f), line)
 
 
 def _with_parts(*order):
@@ -161,29 +158,27 @@ EXERCISES["pre_norm_block"] = Exercise(
     mistakes={
         "that is post-norm, the order of 2017. Normalize the input of each branch": _both(lambda x, n, f: n(x + f(x))),
         "nothing is added: both residuals are missing": _both(lambda x, n, f: f(n(x))),
-        "the residual around the MLP is missing": _second(lambda x, y, n, f: f(n(y))),
-        "the residual around attention is missing": _lines(lambda x, n, f: f(n(x))),
-        "the MLP's result was added to the block's input: what attention added is lost":
-            _second(lambda x, y, n, f: x + f(n(y))),
+        "the residual around the MLP is missing": _block(lambda x, y, n, f: f(n(y))),
+        "the residual around attention is missing": _block(first=lambda x, n, f: f(n(x))),
+        "the MLP's result was added to the block's input: attention's is lost": _block(lambda x, y, n, f: x + f(n(y))),
         "norm1 is used twice and norm2 never": _with_parts(0, 1, 0, 3),
         "norm1 and norm2 are swapped": _with_parts(2, 1, 0, 3),
         "attention and the MLP are swapped: attn comes first": _with_parts(0, 3, 2, 1),
         "the MLP runs before attention": _with_parts(2, 3, 0, 1),
         "both residuals start from normalized tokens. Add to x itself": _both(lambda x, n, f: n(x) + f(n(x))),
-        "the second residual starts from norm2's output. Add to its input": _second(lambda x, y, n, f: n(y) + f(n(y))),
-        "the first residual starts from norm1's output. Add to x itself": _lines(lambda x, n, f: n(x) + f(n(x))),
-        "the branches run side by side. The MLP reads what attention made": _second(lambda x, y, n, f: y + f(n(x))),
+        "the second residual starts from norm2's output. Add to its input": _block(lambda x, y, n, f: n(y) + f(n(y))),
+        "the first residual starts from norm1's output. Add to x itself": _block(first=lambda x, n, f: n(x) + f(n(x))),
+        "the branches run side by side. The MLP reads what attention made": _block(lambda x, y, n, f: y + f(n(x))),
         "the MLP reads attention's result alone. It reads the sum, x + attn(norm1(x))":
-            _lines(lambda x, n, f: f(n(x)), lambda x, y, n, f: x + y + f(n(y))),
-        "x was added twice: the first line's result has x in it already": _second(lambda x, y, n, f: x + y + f(n(y))),
+            _block(lambda x, y, n, f: x + y + f(n(y)), lambda x, n, f: f(n(x))),
+        "x was added twice: the first line's result has x in it already": _block(lambda x, y, n, f: x + y + f(n(y))),
         "no norm is used: x + attn(x), then x + mlp(x)": _both(lambda x, n, f: x + f(x)),
-        "norm1 is not used: attention reads norm1(x)": _lines(lambda x, n, f: x + f(x)),
-        "norm2 is not used: the MLP reads norm2(x)": _second(lambda x, y, n, f: y + f(y)),
+        "norm1 is not used: attention reads norm1(x)": _block(first=lambda x, n, f: x + f(x)),
+        "norm2 is not used: the MLP reads norm2(x)": _block(lambda x, y, n, f: y + f(y)),
         "the norms stand after the branches. Put them before: x + branch(norm(x))": _both(lambda x, n, f: x + n(f(x))),
-        "the MLP's result is lost: keep or return x + mlp(norm2(x))": _second(lambda x, y, n, f: y),
-        "attention's result is lost: x + attn(norm1(x)) must be kept, in x": _lines(lambda x, n, f: x),
-        "there is one norm too many, at the end. Only the model has one there, after its last block":
-            _second(lambda x, y, n, f: n(y + f(n(y)))),
+        "the MLP's result is lost: keep or return x + mlp(norm2(x))": _block(lambda x, y, n, f: y),
+        "attention's result is lost: x + attn(norm1(x)) must be kept, in x": _block(first=lambda x, n, f: x),
+        "one norm too many, at the end: only the model as a whole has that": _block(lambda x, y, n, f: n(y + f(n(y)))),
     },
     right=[lambda x, norm1, attn, norm2, mlp: (y := attn(norm1(x)).add(x)).add(mlp(norm2(y)))],
 )  # fmt: skip
@@ -282,8 +277,7 @@ EXERCISES["drop_path"] = Exercise(
         "the factor 1 − p belongs in training, as a divisor. In evaluation x comes back as it is":
             lambda x, p, training: _masked(scale=lambda p: 1)(x, p, True) if training else x * (1 - p),
         "you drop single tokens. Draw once for each image: shape (b, 1, 1)": _masked(lambda x: (*x.shape[:2], 1)),
-        "you drop single channels. Draw once for each image: shape (b, 1, 1)":
-            _masked(lambda x: (len(x), 1, x.shape[-1])),
+        "you drop channels. Draw once for each image: shape (b, 1, 1)": _masked(lambda x: (len(x), 1, x.shape[-1])),
         "you drop single numbers: that is dropout. Draw once for each image: a mask of shape (b, 1, 1)": F.dropout,
         "you drop single numbers, the same in all images": _masked(lambda x: x.shape[1:]),
         "nothing is dropped in training: zero each image with probability p": lambda x, p, training: x,
@@ -312,19 +306,14 @@ def drop_path_rates(drop_path_rate: float, depth: int) -> list[float]:
     return [drop_path_rate * i / max(depth - 1, 1) for i in range(depth)]
 
 
-def _as_list(fn, *args):
-    """Tensors and arrays may stand for lists."""
-    rates = fn(*args)
-    return rates.tolist() if getattr(rates, "ndim", 0) == 1 else rates
-
-
 def _each(rate_of):
     """The rates of n blocks by the number i of each."""
     return lambda rate, depth: [rate_of(rate, i, depth) for i in range(depth)]
 
 
 EXERCISES["drop_path_rates"] = Exercise(
-    reference=drop_path_rates, run=_as_list, shape="one rate for each block",
+    reference=drop_path_rates, shape="one rate for each block",
+    run=lambda fn, *args: rates.tolist() if getattr(rates := fn(*args), "ndim", 0) == 1 else rates,  # arrays, too
     truth=lambda rate, depth: torch.linspace(0, rate, depth, dtype=torch.float64).tolist(),
     cases=[
         Case(lambda: (0.3, 5), "for drop_path_rate 0.3 and depth 5 the rates are 0, 0.075, 0.15, 0.225, 0.3"),
@@ -335,10 +324,8 @@ EXERCISES["drop_path_rates"] = Exercise(
     ],
     mistakes={
         "the last block stays below the rate: depth blocks have depth − 1 steps": _each(lambda r, i, n: r * i / n),
-        "the first block has rate 0 (Huang et al. 2016 start a step higher, timm doesn't)":
-            _each(lambda r, i, n: r * (i + 1) / n),
-        "ZeroDivisionError: with depth 1 there is no step. A single block is the first one: its rate is 0":
-            _each(lambda r, i, n: r * i / (n - 1)),
+        "the first block has rate 0, as in timm (Huang et al. 2016 go higher)": _each(lambda r, i, n: r * (i + 1) / n),
+        "ZeroDivisionError: depth 1 has no step. A single block has rate 0": _each(lambda r, i, n: r * i / (n - 1)),
         "the line falls. The first blocks are skipped least, the last most": lambda r, n: drop_path_rates(r, n)[::-1],
         "every block has the same rate. The first should have 0, and then it rises": _each(lambda r, i, n: r),
         "these are the chances to keep. Return those to drop": _each(lambda r, i, n: 1 - drop_path_rates(r, n)[i]),
@@ -372,12 +359,6 @@ def _counted_by_torch(n, d, ratio):
     return attention.get_total_flops() // 2, mlp.get_total_flops() // 2
 
 
-def _part(fn, which, *args):
-    """One of the two counts, so that a mistake in one does not hide that in the other."""
-    pair = fn(*args)
-    return pair[which] if isinstance(pair, list | tuple | Tensor) and len(pair) == 2 else pair
-
-
 def _attention(off):
     """Attention's count, off by so much."""
     return lambda n, d, ratio: (block_multiply_adds(n, d, ratio)[0] + off(n, d), block_multiply_adds(n, d, ratio)[1])
@@ -389,7 +370,9 @@ def _mlp(count):
 
 
 EXERCISES["block_multiply_adds"] = Exercise(
-    reference=block_multiply_adds, truth=_counted_by_torch, run=_part, tolerance=0,
+    reference=block_multiply_adds, truth=_counted_by_torch, tolerance=0,
+    # One of the two counts, so that a mistake in one does not hide that in the other.
+    run=lambda fn, i, *a: pair[i] if isinstance(pair := fn(*a), list | tuple | Tensor) and len(pair) == 2 else pair,
     cases=[
         Case(lambda: (0, 50, 12, 3.0),
              "attention on 50 tokens of 12 takes 88,800 multiply-adds: return it as the first of two numbers"),
@@ -406,8 +389,7 @@ EXERCISES["block_multiply_adds"] = Exercise(
         "attention's last projection is missing: four matrices, not three": _attention(lambda n, d: -n * d * d),
         "attention has four projections, not one: q, k, v, and the last": _attention(lambda n, d: -3 * n * d * d),
         "attention multiplies n × n twice: for scores, and to average values": _attention(lambda n, d: -n * n * d),
-        "each of the n × n scores is a dot product over the channels, not one multiply-add":
-            _attention(lambda n, d: 2 * n * n - 2 * n * n * d),
+        "each of the n × n scores takes d multiply-adds, not one": _attention(lambda n, d: 2 * n * n - 2 * n * n * d),
         "attention's mixing is missing: n × n scores, and the mean of values": _attention(lambda n, d: -2 * n * n * d),
         "attention's four projections are missing": _attention(lambda n, d: -4 * n * d * d),
         "attention's projections run on every token": _attention(lambda n, d: 4 * (1 - n) * d * d),
@@ -425,8 +407,7 @@ EXERCISES["block_multiply_adds"] = Exercise(
         "mlp_ratio was rounded. Round the width, int(dim * mlp_ratio)": _mlp(lambda n, d, r, h: 2 * n * d * d * int(r)),
         "the hidden width is whole: int(dim * mlp_ratio), 26 and not 26.73": _mlp(lambda n, d, r, h: 2 * n * d * d * r),
         "the hidden width is rounded down, by int(): 26, not 27": _mlp(lambda n, d, r, h: 2 * n * d * round(d * r)),
-        "int() stands around the product. Round the width: int(dim * mlp_ratio)":
-            _mlp(lambda n, d, r, h: int(2 * n * d * d * r)),
+        "int() rounds the product, not the width, int(dim * mlp_ratio)": _mlp(lambda n, d, r, h: int(2 * n * d * d * r)),
     },
     right=[lambda n, d, ratio: [2 * n * d * (2 * d + n), n * d * int(d * ratio) * 2.0]],
 )  # fmt: skip
@@ -437,21 +418,18 @@ def norm_is_alive(block: nn.Module, name: str, x: Float[Tensor, "b n d"]) -> boo
     """Whether the block's output depends on the LayerNorm called ``name``: change it in a copy, and compare."""
     twin = copy.deepcopy(block).eval()  # in evaluation, since dropout would make any two calls differ
     before = twin(x)
-    _randomize(twin.get_submodule(name))
+    for parameter in twin.get_submodule(name).parameters():
+        nn.init.normal_(parameter)
     return not torch.equal(before, twin(x))
 
 
-def _randomize(norm):
-    for parameter in norm.parameters():
-        nn.init.normal_(parameter)
-
-
-def _zero(norm):
-    for parameter in norm.parameters():
-        nn.init.zeros_(parameter)
+def _all(init):
+    """A change of a norm's weight and bias."""
+    return lambda norm: [init(parameter) for parameter in norm.parameters()]
 
 
 DIM = 6
+LAYER = partial(nn.TransformerEncoderLayer, DIM, 3, DIM + 5, dropout=0.0, batch_first=True)
 
 
 class _Patient(nn.Module):
@@ -474,10 +452,6 @@ class _Patient(nn.Module):
         return self.last(x)
 
 
-def _layer(norm_first):
-    return nn.TransformerEncoderLayer(DIM, 3, DIM + 5, dropout=0.0, batch_first=True, norm_first=norm_first)
-
-
 def _minus_neighbours(y):
     """Along each axis two neighbours become each other's negatives, so that every mean is exactly 0."""
     for axis in range(y.ndim):
@@ -497,7 +471,7 @@ def _norm(hint, truth, make, caught=None, name="norm1"):
     return Case(lambda: (make(), name, torch.rand(2, 4, DIM) + 1), hint, caught, truth)
 
 
-def _by_changing(change=_randomize, equal=torch.equal, find_norm=nn.Module.get_submodule, mode=nn.Module.eval):
+def _by_changing(change=_all(nn.init.normal_), equal=torch.equal, find_norm=nn.Module.get_submodule, mode=nn.Module.eval):
     """Whether the output of a copy changes with its norm."""
 
     @torch.no_grad()
@@ -524,7 +498,7 @@ def _by_gradient(judge, loss=lambda y: (y * torch.arange(y.numel()).reshape(y.sh
 EXERCISES["norm_is_alive"] = Exercise(
     reference=norm_is_alive, true_means="that the output depends on the norm",
     cases=[
-        _norm("a healthy pre-norm block was called dead", True, lambda: _layer(True), lambda *_: False),
+        _norm("a healthy pre-norm block was called dead", True, lambda: LAYER(norm_first=True), lambda *_: False),
         _norm("a dead norm was called alive. It exists and it runs, but nobody uses its result: look at the output",
               False, _Patient, lambda block, name, x: name in dict(block.named_modules())),
         _norm("a dead norm was called alive: dropout alone makes two calls differ. Call block.eval() first",
@@ -538,7 +512,7 @@ EXERCISES["norm_is_alive"] = Exercise(
         _norm("in a block whose norm1 is alive and whose norm2 is dead, the two were not told apart: use `name`",
               False, lambda: _Patient("norm1"), lambda block, name, x: norm_is_alive(block, "norm1", x), "norm2"),
         _norm("norm1 of a post-norm block was called dead. Its outputs sum to a constant: compare them, not their sum",
-              True, lambda: _layer(False),
+              True, LAYER,
               _by_gradient(lambda grad: grad is not None and bool(grad.abs().max() > 1e-3), torch.sum)),
         _norm("a norm was called dead in a block whose outputs change, but not their mean: compare all outputs",
               True, lambda: _Patient("norm1", last=_minus_neighbours),
@@ -547,7 +521,7 @@ EXERCISES["norm_is_alive"] = Exercise(
               "A dead norm leaves every bit as it is, so compare with torch.equal",
               True, lambda: _Patient("norm1", "norm2", loudness=1e-6), _by_changing(equal=torch.allclose)),
         _norm("a norm whose weight and bias are 0 was called dead: there, setting to 0 or multiplying changes nothing",
-              True, lambda: _changed(_zero, "norm1"), _by_changing(_zero)),
+              True, lambda: _changed(_all(nn.init.zeros_), "norm1"), _by_changing(_all(nn.init.zeros_))),
         _norm("a norm deeper inside the block, 0.norm1, was called dead: use block.get_submodule(name)",
               True, lambda: nn.Sequential(_Patient("norm1")), _by_changing(find_norm=getattr), "0.norm1"),
         _norm("a norm deeper inside the block, 0.norm2, was called alive: use block.get_submodule(name)",

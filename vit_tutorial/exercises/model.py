@@ -97,19 +97,15 @@ EXERCISES["forward_features"] = Exercise(
     smallest={"d": 2}, without=("float64",), shape="One class token and the patches, for each image",
     otherwise="the tokens differ from equations 1 to 4: embed, class token, positions, blocks, norm",
     mistakes={
-        "the class token has no position: put it in front first, then add the positions":
-            _tokens(lambda m, x: _cat(m, x + m.pos_embed[:, 1:])),
-        "the class token has no position, and patches got rows 0 to n − 1: put it in front first":
-            _tokens(lambda m, x: _cat(m, x + m.pos_embed[:, :-1])),
+        "the class token has no position: put it in front first": _tokens(lambda m, x: _cat(m, x + m.pos_embed[:, 1:])),
+        "the class token has no position; a patch got row 0": _tokens(lambda m, x: _cat(m, x + m.pos_embed[:, :-1])),
         "the class token stands last. Equation 1 puts it first, and the head will read token 0":
             _tokens(lambda m, x: _cat(m, x).roll(-1, dims=1) + m.pos_embed),
         "the final LayerNorm is missing, equation 4": _finish(lambda m, x: m.blocks(x)),
         "only the class token went through the final norm. Norm all tokens; it looks at one at a time":
             _finish(lambda m, x: torch.cat([m.norm(m.blocks(x)[:, :1]), m.blocks(x)[:, 1:]], dim=1)),
-        "the norm ran before the blocks. In a pre-norm model it stands after the last one":
-            _finish(lambda m, x: m.blocks(m.norm(x))),
-        "the norm ran twice, before the blocks and after them. It stands after the last one only":
-            _finish(lambda m, x: m.norm(m.blocks(m.norm(x)))),
+        "the norm ran before the blocks. It belongs after the last one": _finish(lambda m, x: m.blocks(m.norm(x))),
+        "the norm ran before the blocks too. It belongs after them": _finish(lambda m, x: m.norm(m.blocks(m.norm(x)))),
         "the norm ran after each block. It stands after the last one only":
             _finish(lambda m, x: reduce(lambda x, block: m.norm(block(x)), m.blocks, x)),
         "the positions were never added, so the model cannot know where a patch was": _tokens(_cat),
@@ -120,14 +116,12 @@ EXERCISES["forward_features"] = Exercise(
         "the blocks did not run": _finish(lambda m, x: m.norm(x)),
         "only the first of the blocks ran": _finish(lambda m, x: m.norm(m.blocks[0](x))),
         "only the last block counts. Run each on the result before": _finish(lambda m, x: m.norm(m.blocks[-1](x))),
-        "zeros stand where the class token should be: take model.cls_token":
-            _tokens(lambda m, x: F.pad(x, (0, 0, 1, 0)) + m.pos_embed),
+        "zeros replace the class token: use model.cls_token": _tokens(lambda m, x: F.pad(x, (0, 0, 1, 0)) + m.pos_embed),
         "the class token joined after the blocks, so it has seen no patch":
             _tokens(lambda m, x: x + m.pos_embed[:, 1:], lambda m, x: m.norm(_cat(m, m.blocks(x)))),
         "the class token is missing: one more token than patches": _tokens(lambda m, x: x + m.pos_embed[:, 1:]),
-        "one token for each image came out. Return all; pooling comes next": lambda *args: forward_features(*args)[:, 0],
-        "the head has run already. forward_features stops before it, at the tokens":
-            lambda m, images: m.head(forward_features(m, images)),
+        "one token for each image came out. Return all; pooling comes next": lambda *a: forward_features(*a)[:, 0],
+        "the head has run already. forward_features stops at the tokens": lambda m, x: m.head(forward_features(m, x)),
         "the class token has a batch of 1. Expand it to b images: cls_token.expand(b, -1, -1)":
             lambda m, images: torch.cat([m.cls_token, m.patch_embed(images)], dim=1),
         "an activation was added; the blocks have their own": _tokens(lambda m, x: F.relu(_cat(m, x) + m.pos_embed)),
@@ -230,22 +224,18 @@ def _counted_by_torch(d, depth, m, n, p, k):
 # What each plausible slip loses, for embed_dim d, depth L, mlp_dim m, num_patches n, patch_dim p and num_classes k.
 # For the sizes of the first case no two lose equally many.
 LOST = {
-    "embed_dim numbers are missing: the class token, its row of the positions, or the patch projection's bias":
-        lambda d, L, m, n, p, k: d,
+    "embed_dim are missing: the class token, its position, or the patch projection's bias": lambda d, L, m, n, p, k: d,
     "2·embed_dim are missing: the final LayerNorm, or the class token and its position": lambda d, L, m, n, p, k: 2 * d,
     "the table of positions, num_patches + 1 rows, is learned": lambda d, L, m, n, p, k: (n + 1) * d,
     "the head has a bias": lambda d, L, m, n, p, k: k,
     "the head is missing": lambda d, L, m, n, p, k: (d + 1) * k,
     "the patch projection is missing, patch_dim to embed_dim": lambda d, L, m, n, p, k: (p + 1) * d,
     "the class token and the table of positions are parameters too": lambda d, L, m, n, p, k: (n + 2) * d,
-    "each block lacks embed_dim: the bias of attention's output projection, or of the MLP's second layer":
-        lambda d, L, m, n, p, k: L * d,
+    "each block lacks embed_dim: the output bias of its attention, or of its MLP": lambda d, L, m, n, p, k: L * d,
     "the MLP's first layer has a bias, mlp_dim numbers": lambda d, L, m, n, p, k: L * m,
-    "each block lacks 4·embed_dim: weight and bias of its two LayerNorms, or the four biases of its attention":
-        lambda d, L, m, n, p, k: L * 4 * d,
-    "no LayerNorm is counted. Each has a weight and a bias: two in a block, one at the end":
-        lambda d, L, m, n, p, k: L * 4 * d + 2 * d,
-    "each block has two LayerNorms. One is missing, or the weights or biases of both": lambda d, L, m, n, p, k: L * 2 * d,
+    "each block lacks 4·embed_dim: its two LayerNorms, or its attention's biases": lambda d, L, m, n, p, k: L * 4 * d,
+    "no LayerNorm is counted: two in a block, one at the end": lambda d, L, m, n, p, k: L * 4 * d + 2 * d,
+    "each block has two LayerNorms. One is missing, or the weights or biases": lambda d, L, m, n, p, k: L * 2 * d,
     "a LayerNorm has 2·embed_dim parameters, a weight and a bias": lambda d, L, m, n, p, k: (2 * L + 1) * d,
     "attention ends with an output projection, embed_dim to embed_dim": lambda d, L, m, n, p, k: L * (d + 1) * d,
     "attention ends with an output projection; its matrix is missing": lambda d, L, m, n, p, k: L * d * d,
@@ -322,30 +312,26 @@ EXERCISES["cross_entropy"] = Exercise(
              lambda z, y: -_picked(z.softmax(1), y).clamp_min(1e-8).log().mean()),
     ],
     mistakes={
-        "that is the sum over the batch. Take the mean, or the step grows with the batch":
-            lambda z, y: F.cross_entropy(z, y, reduction="sum"),
+        "that is the sum over the batch. Take the mean": lambda z, y: F.cross_entropy(z, y, reduction="sum"),
         "the sign: a log-probability is negative, the loss is minus it": lambda z, y: -F.cross_entropy(z, y),
         "the softmax is applied twice: it runs on logits, once": lambda z, y: F.cross_entropy(z.softmax(1), y),
         "the softmax runs over the batch. Classes are axis 1": lambda z, y: F.nll_loss(z.log_softmax(0), y),
         "one loss for each image was returned; return their mean": lambda z, y: F.cross_entropy(z, y, reduction="none"),
         "divided by images times classes. There is one loss for each image: divide by the images":
             lambda z, y: -(F.one_hot(y, z.shape[1]) * z.log_softmax(1)).mean(),
-        "divided by the number of classes. There is one loss for each image: divide by the images":
-            lambda z, y: F.cross_entropy(z, y, reduction="sum") / z.shape[1],
+        "you divided by classes, not by images": lambda z, y: F.cross_entropy(z, y, reduction="sum") / z.shape[1],
         "logits[:, labels] is a table, every label for every image. Each image has its own label: gather it":
             lambda z, y: (z.logsumexp(1)[:, None] - z[:, y]).mean(),
         "the largest logit was subtracted in the sum, but not from the label's logit: it doesn't cancel":
             lambda z, y: ((z - z.amax(1, keepdim=True)).logsumexp(1) - _picked(z, y)).mean(),
-        "the largest of each column was subtracted, which doesn't cancel. Subtract the largest of the row":
-            lambda z, y: F.cross_entropy(z - z.amax(0), y),
+        "each column's largest was subtracted; only the row's cancels": lambda z, y: F.cross_entropy(z - z.amax(0), y),
         "all classes are averaged. Only the label's log-probability counts": lambda z, y: -z.log_softmax(1).mean(),
         "the normaliser is missing: the label's logit alone is no log-probability": lambda z, y: F.nll_loss(z, y),
         "that is the mean probability; the logarithm is missing": lambda z, y: _picked(z.softmax(1), y).mean(),
         "that is log2, so bits. Take the natural logarithm": lambda z, y: F.cross_entropy(z, y) / math.log(2),
         "that is log10. Take the natural logarithm, as PyTorch does": lambda z, y: F.cross_entropy(z, y) / math.log(10),
         "that is the loss of the likeliest class, not the label's": lambda z, y: F.cross_entropy(z, z.argmax(1)),
-        "the logarithm of the mean probability is not the mean of the logarithms":
-            lambda z, y: -_picked(z.softmax(1), y).mean().log(),
+        "log of the mean probability is not the mean of the logs": lambda z, y: -_picked(z.softmax(1), y).mean().log(),
     },
     right=[
         F.cross_entropy,
@@ -386,10 +372,8 @@ EXERCISES["confusion_counts"] = Exercise(
     ],
     mistakes={
         "rows and columns are swapped: the row is the true class": _changed(Tensor.t),
-        "no count is above 1: `matrix[labels, predictions] += 1` adds once for a pair, however often it occurs":
-            _changed(lambda counts: counts.clamp(max=1)),
-        "rows and columns are swapped, and no count is above 1: += adds once for a pair, however often it occurs":
-            _changed(lambda counts: counts.t().clamp(max=1)),
+        "no count is above 1: += adds once for a pair, however often it occurs": _changed(lambda c: c.clamp(max=1)),
+        "rows and columns are swapped, and += adds once for a pair: none above 1": _changed(lambda c: c.t().clamp(max=1)),
         "the table has as many rows as classes occur. One that occurs in neither list still has a row and a column":
             lambda labels, said, k: confusion_counts(labels, said, int(max(labels.max(), said.max())) + 1),
         "These are the counts in one row; reshape them to num_classes × num_classes": _changed(Tensor.flatten),
