@@ -51,8 +51,7 @@ EXERCISES["mean_over_images"] = Exercise(
     }, right=[
         lambda m, n: float((m * (n / n.sum())).sum()), lambda m, n: m @ n.to(m.dtype) / n.sum(),
         lambda m, n: sum(float(x) * int(y) for x, y in zip(m, n, strict=True)) / sum(n.tolist()),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 
 
 def accuracy_per_class(
@@ -86,12 +85,11 @@ EXERCISES["accuracy_per_class"] = Exercise(
     cases=[
         Case(lambda: (torch.tensor([0, 0, 1, 1, 2, 4]), torch.tensor([0, 1, 1, 1, 3, 2]), 5),
              "class 3 has no image: NaN, as nothing is known. Class 4 has one, which was never recognized: 0"),
-        Case(lambda: (torch.tensor([0, 1]), torch.tensor([0, 0]), 4),
-             "here the last two of four classes have no image; take the number of classes from num_classes",
+        Case(lambda: (torch.tensor([0, 1]), torch.tensor([0, 0]), 4), "two classes have no image: use num_classes",
              lambda labels, said, k: accuracy_per_class(labels, said, int(labels.max()) + 1)),
     ], mistakes={
         "those are counts. Divide by how many images the class has": _counted(lambda r, t, s: r),
-        "that is precision: you divided by how often a class is *predicted*. Use *true*": _counted(lambda r, t, s: r / s),
+        "that is precision, divided by how often a class is *predicted*. Use *true*": _counted(lambda r, t, s: r / s),
         "that is precision, clamped: divide by *true*, not *predicted*": _counted(lambda r, t, s: r / s.clamp(min=1)),
         "you divided by the number of all images, so the classes cannot reach 1": _counted(lambda r, t, s: r / t.sum()),
         "those are percentages; fractions between 0 and 1 were wanted": _counted(lambda r, t, s: 100 * r / t),
@@ -109,8 +107,7 @@ EXERCISES["accuracy_per_class"] = Exercise(
     }, right=[
         lambda y, said, k: _loop(y, said, range(k)),
         lambda y, said, k: (F.one_hot(y, k) * F.one_hot(said, k)).sum(0) / F.one_hot(y, k).sum(0),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 
 
 def warmup_cosine(step: int, total_steps: int, warmup_steps: int, peak_lr: float) -> float:
@@ -124,8 +121,7 @@ def warmup_cosine(step: int, total_steps: int, warmup_steps: int, peak_lr: float
 def _rates(fn, total, warm, peak):
     """The rates of all steps."""
     rates = [fn(step, total, warm, peak) for step in range(total)]
-    for rate in rates:
-        _expect(is_number(rate), f"a learning rate is one number, got {describe(rate)}")
+    _expect(all(map(is_number, rates)), f"a learning rate is one number, got {describe(rates[:4])} first")
     return torch.tensor([float(rate) for rate in rates], dtype=torch.float64)
 
 
@@ -156,18 +152,9 @@ def _fall(factor):
     return lambda s, t, w, p: p * factor(s - w, t - w) if s >= w else warmup_cosine(s, t, w, p)
 
 
-def _explain_rates(got, want, total, warm, peak):
-    step = int((~torch.isclose(got, want, 1e-5, 1e-5)).nonzero()[0])
-    if step < warm:
-        return f"the first {warm} steps must rise by {peak}/{warm} each to {peak}, step 0 included, got {got[:warm].tolist()}"
-    return (
-        f"{'after the' if warm else 'without'} warm-up, the rate must be peak · (1 + cos(π · progress)) / 2, with "
-        f"progress from 0 to 1: step {step} of {total} has {want[step].item():.5g}, yours {got[step].item():.5g}"
-    )
-
-
 EXERCISES["warmup_cosine"] = Exercise(
-    reference=warmup_cosine, truth=_by_schedulers, run=_rates, explain=_explain_rates,
+    reference=warmup_cosine, truth=_by_schedulers, run=_rates,
+    otherwise="up by peak_lr / warmup_steps each step, then down as peak_lr · (1 + cos(π · progress)) / 2",
     given=lambda steps=30, warmup_steps=12: (steps, warmup_steps, 0.3), smallest={"steps": 13},  # one after the warm-up
     cases=[
         Case(lambda: (20, 0, 0.3), "without warm-up the cosine begins at step 0"),
@@ -199,8 +186,7 @@ EXERCISES["warmup_cosine"] = Exercise(
             lambda s, t, w, p: min(p * (s + 1) / w, warmup_cosine(s, t, w, p)),
         "without a warm-up, step 0 has the peak already": lambda s, t, w, p: warmup_cosine(s, t, w, p) * (s >= (not w)),
         "without a warm-up, step 1 is on the cosine already": lambda s, t, w, p: warmup_cosine(s, t, w, p) if w else p,
-    }, right=[lambda *args: torch.tensor(warmup_cosine(*args))],
-)  # fmt: skip
+    }, right=[lambda *args: torch.tensor(warmup_cosine(*args))])  # fmt: skip
 
 
 def _groups_of(fn, asked, model, decay):
@@ -238,21 +224,16 @@ def _is_matrix(name, parameter):
 
 
 def _explain_groups(got, want, asked, model, decay):
-    names, rule = [name for name, _ in model.named_parameters()], f"the groups must decay by {decay} and by 0, got"
-
-    def where(wrong, said):
-        found = [name for name, here in zip(names, wrong.tolist(), strict=True) if here]
-        return f"{', '.join(found[:3])}{f' and {len(found) - 3} more' * (len(found) > 3)} {said}" if found else ""
-
     if asked == "groups":
-        return f"{rule} {got.tolist()}"
-    others = sorted(set(got.tolist()) - {*want.tolist(), -1, math.inf})
-    return (
-        where(got == -1, "in no group, so it would never be trained")
-        or where(got.isinf(), "in two groups")
-        or (f"{rule} {others}" if others else "")
-        or "; ".join(filter(None, (where(got > want, "should not decay"), where(got < want, "should decay"))))
-    )
+        return f"the groups must decay by {decay} and by 0, got {got.tolist()}"
+    problems = {
+        "in no group, so it would never be trained": got == -1, "in two groups": got.isinf(),
+        f"in a group that decays by neither {decay} nor 0": ~torch.isin(got, want),
+        "should not decay": got > want, "should decay": got < want,
+    }  # fmt: skip
+    said, wrong = next((said, wrong) for said, wrong in problems.items() if wrong.any())
+    names = [name for (name, _), here in zip(model.named_parameters(), wrong.tolist(), strict=True) if here]
+    return f"{', '.join(names[:3])}{f' and {len(names) - 3} more' * (len(names) > 3)} {said}"
 
 
 def _vit(depth, k):
@@ -274,23 +255,21 @@ EXERCISES["parameter_groups"] = Exercise(
         "must be lists": lambda model, decay: [{"params": model.parameters(), "weight_decay": decay}],
         "in no group, so": lambda *args: parameter_groups(*args)[:1],
         "in two groups": lambda model, decay: parameter_groups(model, decay) + _groups(_is_matrix)(model, 0)[:1],
-        "the groups must decay by 0.05 and by 0, got [0.1": lambda model, decay: parameter_groups(model, 2 * decay),
+        "in a group that decays by neither 0.05 nor 0": lambda model, decay: parameter_groups(model, 2 * decay),
         "everything decays: norms, biases, positions and the class token shouldn't": _groups(lambda n, p: True),
         "nothing decays: the matrices go into the group with weight_decay": _groups(lambda n, p: False),
         "the groups are swapped: matrices decay, the rest does not": _groups(lambda n, p: not _is_matrix(n, p)),
-        "positions and class token decay. They have three axes: counting axes is not enough":
-            _groups(lambda n, p: p.ndim > 1),
+        "positions and class token decay. Both have three axes: don't count axes": _groups(lambda n, p: p.ndim > 1),
         "the position table decays; it has three axes": _groups(lambda n, p: p.ndim > 1 and n != "cls_token"),
         "the class token decays; it has three axes": _groups(lambda n, p: p.ndim > 1 and n != "pos_embed"),
-        "norms' weights, positions and class token decay: leaving out biases is not enough":
-            _groups(lambda n, p: "bias" not in n),
+        "norms, positions and class token decay: skipping biases is not enough": _groups(lambda n, p: "bias" not in n),
         "a norm's weight decays; it belongs near 1": _groups(lambda n, p: "bias" not in n and n not in TABLES),
-        "the final norm's weight decays; its name is norm": _groups(lambda n, p: _is_matrix(n, p) or n[:5] == "norm."),
+        "the final norm's weight decays, called norm": _groups(lambda n, p: _is_matrix(n, p) or n == "norm.weight"),
         "a bias decays": _groups(lambda n, p: "norm" not in n and n not in TABLES),
         "the patch projection doesn't decay. With four axes it is still a matrix": _groups(lambda n, p: p.ndim == 2),
         "the head does not decay; it is a matrix as well": _groups(lambda n, p: _is_matrix(n, p) and "head" not in n),
         "mlp.fc1.weight should decay": _groups(lambda n, p: _is_matrix(n, p) and "fc1" not in n),
-    }, right=[_groups(_is_matrix), _groups(lambda n, p: p.ndim in (2, 4)), lambda *args: tuple(parameter_groups(*args))],
+    }, right=[_groups(_is_matrix), _groups(lambda n, p: p.ndim in (2, 4)), lambda *a: tuple(parameter_groups(*a))],
 )  # fmt: skip
 
 
@@ -316,25 +295,19 @@ def _rows(of):
     return fn
 
 
-def _explain_sums(got, want, *_):
-    sums = got.sum(1).tolist()
-    return "" if all(abs(one - 1) < 1e-4 for one in sums) else f"each row must add up to 1, got {sums[:4]}"
-
-
 EXERCISES["smooth_labels"] = Exercise(
-    reference=smooth_labels, truth=_by_cross_entropy, explain=_explain_sums,
+    reference=smooth_labels, truth=_by_cross_entropy,
     given=lambda b=7, k=5: (torch.randint(k, (b,)), k, 0.2), shape="One row of probabilities for each label",
-    otherwise="the loss differs from PyTorch's cross-entropy with label_smoothing",
+    otherwise="each row adds up to 1, as the targets of PyTorch's cross-entropy with label_smoothing",
     cases=[
         Case(lambda: (torch.tensor([2, 0]), 3, 0.0), "with smoothing 0 the targets must be one-hot",
              lambda labels, k, s: smooth_labels(labels, k, 0.2)),
         Case(lambda: (torch.tensor([2, 0]), 3, 1.0), "with smoothing 1 all classes get the same"),
-        Case(lambda: (torch.tensor([0, 1]), 4, 0.2),
-             "here the last two of four classes have no image; take the number of classes from num_classes",
+        Case(lambda: (torch.tensor([0, 1]), 4, 0.2), "two of the four classes have no image: use num_classes",
              lambda labels, k, s: smooth_labels(labels, int(labels.max()) + 1, s)),
     ], mistakes={
         "nothing was smoothed: that is one-hot": _rows(lambda k, s, b: (1, 0)),
-        "the rows add up to 1.2: first take the smoothing from the true class": _rows(lambda k, s, b: (1 + s / k, s / k)),
+        "the rows add up to 1.2: take smoothing from the true class first": _rows(lambda k, s, b: (1 + s / k, s / k)),
         "the others alone share the smoothing. All k classes do": _rows(lambda k, s, b: (1 - s, s / max(1, k - 1))),
         "the true class takes part too: it gets 1 − smoothing + smoothing / k": _rows(lambda k, s, b: (1 - s, s / k)),
         "you divided by k − 1. All k classes share the smoothing, the true one too":
@@ -350,8 +323,7 @@ EXERCISES["smooth_labels"] = Exercise(
     }, right=[
         _rows(lambda k, s, b: (1 - s + s / k, s / k)), lambda labels, k, s: (1 - s) * torch.eye(k)[labels] + s / k,
         lambda labels, k, s: torch.lerp(F.one_hot(labels, k).double(), torch.full((), 1 / k).double(), s),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 
 
 def _places(result, images, padding, mode="constant"):
@@ -387,13 +359,10 @@ def _crops(fn, images, padding):
         return torch.ones(2, count)
     tops, lefts = torch.tensor(places).T
     words = {
-        "unshifted": torch.equal(result, images),
-        "again": torch.equal(result, again),
-        "alike": len(set(places)) == 1,
-        "no rows": len(tops.unique()) == 1,
-        "no columns": len(lefts.unique()) == 1,
+        "unshifted": torch.equal(result, images), "again": torch.equal(result, again), "alike": len(set(places)) == 1,
+        "no rows": len(tops.unique()) == 1, "no columns": len(lefts.unique()) == 1,
         "together": len(set(places)) < len(tops.unique()) * len(lefts.unique()),
-    }
+    }  # fmt: skip
     if any(words.values()):
         return next(word for word, found in words.items() if found)
     often = torch.stack([torch.bincount(side, minlength=count) for side in (tops, lefts)]) / MANY * count
@@ -452,8 +421,7 @@ EXERCISES["random_crop"] = Exercise(
             _windows(_draw, lambda n, p, _: (torch.rand(n) * 2 * p).round().long().tolist()),
         "with padding 1 an image moved by more than one pixel: use the argument": lambda x, p: random_crop(x, 2),
         "a second call gave the same shifts: set no seed": lambda *args: torch.manual_seed(1) and random_crop(*args),
-    },
-)  # fmt: skip
+    })  # fmt: skip
 
 
 def mix_pairs(
@@ -514,7 +482,7 @@ EXERCISES["mix_pairs"] = Exercise(
     shape="The images keep their shape, and the targets have one row for each image",
     otherwise="the images differ from share · image + (1 − share) · partner, image by image",
     cases=[
-        Case(lambda: _mix_given(1), "the targets must be share · target + (1 − share) · partner's target, by row"),
+        Case(lambda: _mix_given(1), "each row of targets is share · target + (1 − share) · the partner's"),
         Case(lambda: _mix_given(1, b=1), "wrong targets for a batch of one. Does a squeeze() drop an axis of one?"),
         Case(lambda: _mix_given(0, 4, 1, 2, 3, 2, [1, 1, 0, 3]),
              "two images may have the same partner, and an image may be its own"),
@@ -529,10 +497,9 @@ EXERCISES["mix_pairs"] = Exercise(
         "you took the image before, not images[partner[i]]": _mix(lambda s, p: (s, torch.arange(len(p)).roll(1))),
         "images were replaced one by one, so some partners were blends already. Use originals": _images(_in_place),
         "the image itself is not multiplied by share": _images(lambda x, s, p: x + (1 - s)[:, None, None, None] * x[p]),
-        "both were multiplied by share; use 1 − share for the partner":
-            _images(lambda x, s, p: s[:, None, None, None] * (x + x[p])),
-        "share meets the images' last axis. Reshape it to (b, 1, 1, 1)": _images(lambda x, s, p: s * x + (1 - s) * x[p]),
-        "share meets images' last axis. Reshape it to (b, 1, 1, 1)": _images(lambda x, s, p: x * s + x[p] * (1 - s)),
+        "both have share; the partner's part is 1 − share": _images(lambda x, s, p: s[:, None, None, None] * (x + x[p])),
+        "share meets the images' last axis: use shape (b, 1, 1, 1)": _images(lambda x, s, p: s * x + (1 - s) * x[p]),
+        "share meets images' last axis: use shape (b, 1, 1, 1)": _images(lambda x, s, p: x * s + x[p] * (1 - s)),
         "the targets were not mixed: an image that is a quarter 3 should say so": _targets(lambda s, p: (s * 0 + 1, p)),
         "the targets are swapped: `share` belongs to the image's own target": _targets(lambda s, p: (1 - s, p)),
         "the targets are the larger part's. Mix them as the images": _targets(lambda s, p: ((s > 0.5).float(), p)),
