@@ -272,7 +272,7 @@ EXERCISES["drop_path"] = Exercise(
         "one draw decides for the whole batch. Draw for each image: a mask of shape (b, 1, 1)": _masked(lambda x: 1),
         "no image is zeroed. Compare the random numbers with p": _masked(draw=lambda p, s: torch.rand(s) + 1 - p),
         "p is the chance to drop, not to keep": _masked(scale=lambda p: 1 / p, draw=lambda p, s: torch.rand(s) < p),
-        "randn is normally distributed. Use torch.rand, uniform": _masked(draw=lambda p, s: torch.randn(s) >= p),
+        "randn is normal. Use torch.rand, which is uniform": _masked(draw=lambda p, s: torch.randn(s) >= p),
         "two calls drop the same images: set no seed inside": lambda *args: torch.manual_seed(3) and drop_path(*args),
         "you drop a fixed number of images, so one alone always meets the same fate. Draw for each image":
             _masked(draw=lambda p, s: (torch.randperm(s[0]) >= round(p * s[0])).reshape(s)),
@@ -484,7 +484,7 @@ EXERCISES["norm_is_alive"] = Exercise(
               True, LAYER, _by_gradient(lambda grad: grad is not None and bool(grad.abs().max() > 1e-3), torch.sum)),
         _norm("a norm was called dead in a block whose outputs change, but not their mean: compare all outputs",
               True, lambda: _Patient("norm1", last=_centered), _by_changing(equal=lambda a, b: a.mean() == b.mean())),
-        _norm("a norm was called dead whose branch is times 0.000001. A dead one changes no bit: use torch.equal",
+        _norm("a norm was called dead whose branch is scaled by 1e-6. A dead one changes no bit: use torch.equal",
               True, lambda: _Patient("norm1", "norm2", loudness=1e-6), _by_changing(equal=torch.allclose)),
         _norm("a norm whose weight and bias are 0 was called dead: there, setting to 0 or multiplying changes nothing",
               True, lambda: _Patient("norm1", change=ZERO), _by_changing(ZERO)),

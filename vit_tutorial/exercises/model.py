@@ -111,11 +111,11 @@ EXERCISES["forward_features"] = Exercise(
             _tokens(_cat, lambda m, x: m.norm(m.blocks(x)) + m.pos_embed),
         "the blocks did not run": _finish(lambda m, x: m.norm(x)),
         "only the first of the blocks ran": _finish(lambda m, x: m.norm(m.blocks[0](x))),
-        "only the last block counts. Run each on the result before": _finish(lambda m, x: m.norm(m.blocks[-1](x))),
+        "only the last block counts. Chain them: model.blocks(x)": _finish(lambda m, x: m.norm(m.blocks[-1](x))),
         "zeros replace the class token, model.cls_token": _tokens(lambda m, x: F.pad(x, (0, 0, 1, 0)) + m.pos_embed),
         "the class token joined after the blocks, so it has seen no patch":
             _tokens(lambda m, x: x + m.pos_embed[:, 1:], lambda m, x: m.norm(_cat(m, m.blocks(x)))),
-        "the class token is missing: one more token than patches": _tokens(lambda m, x: x + m.pos_embed[:, 1:]),
+        "the class token is missing: it is one token more": _tokens(lambda m, x: x + m.pos_embed[:, 1:]),
         "one token for each image came out. Return all; pooling is next": lambda *a: forward_features(*a)[:, 0],
         "the head has run already. forward_features stops at the tokens": lambda m, x: m.head(forward_features(m, x)),
         "the class token has a batch of 1. Expand it to b images: cls_token.expand(b, -1, -1)":
@@ -217,7 +217,7 @@ def _counted_by_torch(d, depth, m, n, p, k):
 # What each plausible slip loses, for embed_dim d, depth L, mlp_dim m, num_patches n, patch_dim p and num_classes k.
 # For the sizes of the first case no two lose equally many.
 LOST = {
-    "embed_dim are missing: the class token, its position, or the patch projection's bias": lambda d, L, m, n, p, k: d,
+    "one embed_dim is missing: class token, its position, or the patch projection's bias": lambda d, L, m, n, p, k: d,
     "2·embed_dim are missing: the final LayerNorm, or the class token and its position": lambda d, L, m, n, p, k: 2 * d,
     "the table of positions, num_patches + 1 rows, is learned": lambda d, L, m, n, p, k: (n + 1) * d,
     "the head has a bias": lambda d, L, m, n, p, k: k,
@@ -297,7 +297,7 @@ EXERCISES["cross_entropy"] = Exercise(
         "one loss for each image was returned; return their mean": lambda z, y: F.cross_entropy(z, y, reduction="none"),
         "you divided by images times classes. Divide by the images": lambda z, y: F.cross_entropy(z, y) / z.shape[1],
         "you divided by classes, not by images": lambda z, y: F.cross_entropy(z, y, reduction="sum") / z.shape[1],
-        "logits[:, labels] takes every label for every image": lambda z, y: z.logsumexp(1).mean() - z[:, y].mean(),
+        "logits[:, labels] is a table. Each image has one label": lambda z, y: z.logsumexp(1).mean() - z[:, y].mean(),
         "subtract the largest logit from the label's logit, too": lambda z, y: F.cross_entropy(z, y) - z.amax(1).mean(),
         "each column's largest was subtracted; only the row's cancels": lambda z, y: F.cross_entropy(z - z.amax(0), y),
         "all classes are averaged. Only the label's log-probability counts": lambda z, y: -z.log_softmax(1).mean(),
