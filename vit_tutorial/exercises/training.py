@@ -339,7 +339,7 @@ def _places(result, images, padding, mode="constant"):
     return None if (-1, -1) in places else places
 
 
-MANY = 2000  # images that show how often each place is drawn
+MANY = 2000  # images that show how often each place is drawn; two shifts agree in one of 5
 
 
 def _crops(fn, images, padding):
@@ -362,6 +362,7 @@ def _crops(fn, images, padding):
         "unshifted": torch.equal(result, images), "again": torch.equal(result, again), "alike": len(set(places)) == 1,
         "no rows": len(tops.unique()) == 1, "no columns": len(lefts.unique()) == 1,
         "together": len(set(places)) < len(tops.unique()) * len(lefts.unique()),
+        "in groups": any((a == a.roll(k)).float().mean() > 0.4 for a in (tops, lefts) for k in (1, MANY // 2)),
     }  # fmt: skip
     if any(words.values()):
         return next(word for word, found in words.items() if found)
@@ -415,6 +416,7 @@ EXERCISES["random_crop"] = Exercise(
         "images moved left and right only, or all by one row: draw one for each": _windows(lambda n, p: [p] * n, _draw),
         "images moved up and down only, never left or right": _windows(_draw, lambda n, p, _: [p] * n),
         "rows and columns shift alike, along the diagonal only: draw twice": _windows(_draw, lambda n, p, rows: rows),
+        "images share shifts, in pairs or halves: draw one for each": _windows(lambda n, p, *_: 2 * _draw(n // 2, p)),
         "the last place is never drawn: randint leaves its upper bound out": _windows(partial(_draw, less=1)),
         "has 5 places in each direction, but only rows [0, 1, 2] and": _windows(partial(_draw, less=2), _draw),
         "some places are drawn more often than others":
