@@ -551,6 +551,9 @@ def _crops(fn, images, padding):
         "no rows": len(tops.unique()) == 1,
         "no columns": len(lefts.unique()) == 1,
         "together": torch.equal(tops, lefts) or len(set(places)) < len(tops.unique()) * len(lefts.unique()),
+        "in groups": any(  # by chance one in 5 agrees with its neighbour, or with its counterpart in the other half
+            (side == side.roll(lag)).float().mean() > 0.4 for side in (tops, lefts) for lag in (1, MANY // 2)
+        ),
     }
     if len(images) == MANY and any(words.values()):
         return next(word for word, found in words.items() if found)
@@ -589,6 +592,10 @@ def _draw_one(count, padding, *_):
 
 def _draw_less(count, padding, *_):
     return torch.randint(2 * padding, (count,)).tolist()
+
+
+def _draw_pairs(count, padding, *_):
+    return torch.randint(2 * padding + 1, (count,)).repeat_interleave(2)[:count].tolist()
 
 
 def _middle(count, padding, *_):
@@ -637,6 +644,9 @@ EXERCISES["random_crop"] = Exercise(
         "the images were shifted up and down only, never left or right": _windows(_draw, _middle),
         "rows and columns have the same shift, so images move along the diagonal only: draw twice": _windows(
             _draw, lambda count, padding, first: first
+        ),
+        "images share their shifts, in pairs or in halves of the batch: draw one place for each image": _windows(
+            _draw_pairs, _draw_pairs
         ),
         "the last place is never drawn. There are 2·padding + 1 of them, and randint leaves its upper bound out": (
             _windows(_draw_less, _draw_less)
