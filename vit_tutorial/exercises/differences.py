@@ -6,8 +6,6 @@ from itertools import permutations
 import torch
 from torch import Tensor
 
-TINY = 1e-3  # of the largest number: what a lost digit or an added constant changes
-
 
 def difference(got: Tensor, want: Tensor, tolerance: float) -> str:
     """What strikes one about ``got`` beside ``want``, and the first place where they differ; both of one shape."""
@@ -64,7 +62,7 @@ def _seen(got: Tensor, want: Tensor, wrong: Tensor, close: Callable[[Tensor, Ten
         if size > 1 and (totals[1].abs() > 1e-9).all() and close(got * totals[0] / totals[1], want).all():
             return f"along axis {axis} yours is right up to a factor: is a division missing, or by another sum?"
     largest = float(want.abs().max())
-    if largest and (off := float((got - want).abs().max())) < TINY * largest:
+    if largest and (off := float((got - want).abs().max())) < 1e-3 * largest:  # as a lost digit makes it
         return (
             f"nearly right, off by at most {off:.2g}: is a constant added, a number rounded, or the precision too low?"
         )

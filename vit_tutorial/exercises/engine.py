@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vit_tutorial.exercises.contents import CHAPTERS
 from vit_tutorial.exercises.declaration import Case, Exercise
-from vit_tutorial.exercises.guard import CheckFailed, Guard, NotAttempted, Raised, describe, same, same_generators
+from vit_tutorial.exercises.guard import CheckFailed, Guard, NotAttempted, Raised, describe, same_generators
 from vit_tutorial.exercises.outcomes import alike, arguments, compare, expected, outcome
 from vit_tutorial.exercises.probes import check_gradient, questions
 

@@ -172,9 +172,8 @@ def is_number(value: Any) -> bool:
 
 def is_verdict(value: Any) -> bool:
     """Whether ``value`` says yes or no: a bool, Python's or NumPy's, or a tensor with one element."""
-    return isinstance(value, bool | np.bool_) or (
-        isinstance(value, Tensor) and value.numel() == 1 and value.device.type != "meta"
-    )
+    one = isinstance(value, Tensor) and value.numel() == 1 and value.device.type != "meta"
+    return one or isinstance(value, bool | np.bool_)
 
 
 def same(got: Any, want: Any, tolerance: float = 0.0) -> bool:
@@ -201,7 +200,7 @@ def same(got: Any, want: Any, tolerance: float = 0.0) -> bool:
             return False
         a, b = float(got), float(want)
         close = math.isfinite(b) and abs(a - b) <= tolerance * (1 + abs(b))
-        return a == b or (math.isnan(a) and math.isnan(b)) or close
+        return close or a == b or (math.isnan(a) and math.isnan(b))
     if isinstance(want, dict):
         alike = isinstance(got, dict) and got.keys() == want.keys()
         return alike and all(same(got[key], want[key], tolerance) for key in want)

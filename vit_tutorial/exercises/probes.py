@@ -21,11 +21,9 @@ WORDS = {
 
 def questions(task: Exercise) -> Iterator[Case]:
     """The case of the chapter, those of the declaration, and what the engine asks of every exercise."""
-    if task.given is None:
-        yield from task.cases
+    yield from [Case(task.given), *task.cases] if task.given else task.cases
+    if not task.given:
         return
-    yield Case(task.given)
-    yield from task.cases
     for name, size in inspect.signature(task.given).parameters.items() if "sizes" not in task.without else ():
         for other in (task.smallest.get(name, 1), size.default + 1):
             squeezed = ", or does a squeeze() drop an axis of one" if other == 1 else ""
@@ -84,8 +82,7 @@ def _gradients(task: Exercise, fn: Callable) -> tuple[Tensor | None, list[Tensor
 
     def leaf(x: Tensor) -> Tensor:
         if x.is_floating_point():
-            x = x.to(torch.float32 if "float64" in task.without else torch.float64).requires_grad_()
-            leaves.append(x)
+            leaves.append(x := x.to(torch.float32 if "float64" in task.without else torch.float64).requires_grad_())
         return x
 
     result = outcome(task, fn, Case(lambda: change_tensors(task.given(), leaf)))
