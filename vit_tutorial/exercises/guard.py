@@ -138,7 +138,7 @@ def _first_change(before: list, after: list) -> str:
     for (name, kept), (_, now) in zip(before, after, strict=False):
         if name == "hook":
             if now > kept:
-                return "a hook was left in the model and goes on recording. Call its remove(), best in a `finally`"
+                return "a hook was left in the model: every later pass would go on recording. Remove it in a `finally`"
         elif not same(now, kept):
             return (
                 f"{name} was changed in place, and the caller still needs it. +=, *=, /=, an assignment to a slice and "
