@@ -669,3 +669,21 @@ def test_no_host_synchronisation_inside_an_epoch(digits):
         counts.append(sum("synchronizing" in str(warning.message) for warning in seen))
     # Those at the beginning and the end of an epoch; 18 steps more add none.
     assert counts[0] == counts[1]
+
+
+# Several processes
+
+
+@pytest.mark.parametrize(
+    ("device", "processes", "message"),
+    [
+        ("cuda", 3, r"3 processes need a GPU each, and PyTorch finds 2 here: start at most 2 \(--nproc-per-node\)"),
+        ("cuda:1", 2, "2 processes cannot share cuda:1: say cuda, and each takes a GPU of its own"),
+    ],
+)
+def test_more_processes_than_gpus_are_refused(monkeypatch, device, processes, message):
+    for name, value in {"RANK": 1, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": processes}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ValueError, match=message), training.process_group(device):
+        pytest.fail("was started")
