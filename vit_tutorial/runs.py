@@ -162,7 +162,8 @@ def _commit() -> str:
     here = Path(__file__).parent
 
     def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, check=True).stdout
+        command = ["git", "--no-optional-locks", *arguments]  # reading only: a commit made meanwhile must not fail
+        return subprocess.run(command, cwd=here, capture_output=True, text=True, check=True).stdout
 
     try:
         tracked = git("ls-files", "runs.py")
