@@ -109,10 +109,12 @@ def test_one_changed_bit_in_the_weights_is_named(in_folder, tmp_path):
     content = bytearray(weights.read_bytes())
     content[-100] ^= 1
     weights.write_bytes(content)
-    with pytest.raises(ValueError, match=r"model.safetensors is damaged: its SHA-256 is \w+, was \w+; train .* again"):
+    with pytest.raises(
+        ValueError, match=r"model.safetensors is damaged: its checksum is sha256:\w+, was sha256:\w+; train"
+    ):
         load_recorded(folder)
     metrics = load_metrics(folder)
-    del metrics["weights_sha256"]  # as in runs before it was kept
+    del metrics["checksum"]  # as in runs before it was kept
     (folder / "metrics.json").write_text(json.dumps(metrics))
     assert load_recorded(folder)[1] == TINY
 
@@ -277,7 +279,7 @@ def test_all_recorded_weights_are_small():
 def test_a_recorded_run_is_whole(name):
     metrics = load_metrics(name)
     assert metrics["name"] in RECIPES
-    assert ("weights_sha256" in metrics) == (FOLDER / name / "model.safetensors").exists()
+    assert ("checksum" in metrics) == (FOLDER / name / "model.safetensors").exists()
     assert len(metrics["history"]) == metrics["recipe"]["epochs"]
     recipe = recipe_from_dict(metrics["recipe"])
     assert recipe.dataset == metrics["recipe"]["dataset"] and recipe.arch == metrics["recipe"]["arch"]

@@ -311,7 +311,9 @@ def test_the_same_sweep_in_two_terminals_shares_the_work(tmp_path, monkeypatch):
     def meanwhile(name, recipe, *rest, **options):
         made.append((recipe.warmup, recipe.seed))
         if len(made) == 1:  # the other terminal, while the first run is under way
-            with pytest.warns(UserWarning, match=r"left to other processes, which are training them: base, seed 0$"):
+            with pytest.warns(
+                UserWarning, match=r"left to other processes, which have not ended them yet: base, seed 0$"
+            ):
                 rows = run_sweep("small", SMALL, tmp_path, only=["base", "no-warmup"], progress=False)
             assert [(row["variant"], row["seed"]) for row in rows] == [("base", 1), ("no-warmup", 0), ("no-warmup", 1)]
         return real(name, recipe, *rest, **options)

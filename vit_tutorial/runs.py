@@ -89,7 +89,7 @@ def run_recipe(
             weights = folder / "model.safetensors"
             if keep_weights:
                 content = save({key: _half(value).contiguous().cpu() for key, value in model.state_dict().items()})
-                metrics["weights_sha256"] = sha256(content).hexdigest()
+                metrics["checksum"] = _checksum(content)
                 write_whole(weights, content)
             else:
                 weights.unlink(missing_ok=True)
@@ -129,6 +129,10 @@ def locked(path: Path, timeout: float = -1) -> Iterator[None]:
         finally:
             with suppress(OSError):  # Windows removes no open file
                 path.unlink()
+
+
+def _checksum(content: bytes) -> str:
+    return f"sha256:{sha256(content).hexdigest()}"
 
 
 def _half(value: Tensor) -> Tensor:
@@ -234,9 +238,9 @@ def load_recorded(run: str | Path) -> tuple[nn.Module, Recipe]:
     recipe = recipe_from_dict(metrics["recipe"])
     model = ARCHS[recipe.arch](recipe.model)
     content = path.read_bytes()
-    kept = metrics.get("weights_sha256")  # older runs have none
-    if kept and kept != (found := sha256(content).hexdigest()):
-        raise ValueError(f"{path} is damaged: its SHA-256 is {found}, was {kept}; train the run again")
+    kept, found = metrics.get("checksum"), _checksum(content)
+    if kept not in (None, found):  # older runs have none
+        raise ValueError(f"{path} is damaged: its checksum is {found}, was {kept}; train the run again")
     try:
         model.load_state_dict({k: v.float() if v.is_floating_point() else v for k, v in load(content).items()})
     except SafetensorError as error:

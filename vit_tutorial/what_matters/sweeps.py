@@ -87,10 +87,10 @@ def run_sweep(
                         _append(folder / f"{name}.jsonl", _run(name, variant, recipe, at_work, device))
                         shutil.rmtree(at_work, ignore_errors=True)
             except Timeout:
-                elsewhere.append(f"{variant}, seed {seed}")
+                elsewhere.append((variant, seed))
             bar.update()
-    if elsewhere:
-        warnings.warn(f"left to other processes, which are training them: {'; '.join(elsewhere)}", stacklevel=2)
+    if left := [f"{variant}, seed {seed}" for variant, seed in elsewhere if (variant, seed) not in there()]:
+        warnings.warn(f"left to other processes, which have not ended them yet: {'; '.join(left)}", stacklevel=2)
     return read_rows(folder / f"{name}.jsonl", sweep)
 
 
