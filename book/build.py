@@ -1,7 +1,8 @@
-"""The two steps behind `make book` and `make test`: run the notebooks, then render what they gave.
+"""The two steps behind `make book` and `make test`: run the notebooks, render what they gave.
 
     python book/build.py execute     nbmake over every notebook that has to run, two at a time
     python book/build.py html        Jupyter Book from those results, warnings as errors
+    python book/build.py fold        fold every cell that begins with `# @title`, everywhere that notebooks are shown
 
 A notebook is executed once: what nbmake ran is what the book renders. It runs again when its code has changed,
 a module of vit_tutorial/ that it imports, directly or through others, or a VIT_TUTORIAL_ variable. Prose, alt texts and
@@ -41,6 +42,35 @@ WORKERS = 2  # notebooks at a time, one thread each; more would blur the times t
 
 def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def title_of(cell: nbformat.NotebookNode) -> str:
+    """What a folded cell says of itself in its first line; "" if it is not to be folded."""
+    found = re.match(r"# @title (\S.*)", cell.source) if cell.cell_type == "code" else None
+    return found[1].strip() if found else ""
+
+
+def fold(title: str) -> dict:
+    """The metadata of a cell that is folded in the book, in JupyterLab and in Colab.
+
+    Of what goes deeper, the output is folded, too.
+    """
+    deeper = title.startswith("Going deeper")
+    return {
+        "cellView": "form",
+        "jupyter": {"source_hidden": True} | ({"outputs_hidden": True} if deeper else {}),
+        "mystnb": {"code_prompt_show": title, "code_prompt_hide": title},
+        "tags": ["hide-cell" if deeper else "hide-input"],
+    }
+
+
+def fold_all() -> None:
+    """Fold what begins with a title, in all notebooks."""
+    for path, notebook in notebooks().items():
+        for cell in filter(title_of, notebook.cells):
+            for key, value in fold(title_of(cell)).items():
+                cell.metadata[key] = cell.metadata.get(key, {}) | value if isinstance(value, dict) else value
+        nbformat.write(notebook, path)
 
 
 def module_file(name: str) -> Path | None:
@@ -235,5 +265,5 @@ def html() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=["execute", "html"])
-    {"execute": execute, "html": html}[parser.parse_args().step]()
+    parser.add_argument("step", choices=["execute", "html", "fold"])
+    {"execute": execute, "html": html, "fold": fold_all}[parser.parse_args().step]()

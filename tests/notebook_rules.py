@@ -59,7 +59,7 @@ def _draws(node: ast.AST, drawing: set[str]) -> bool:
         return False
     if isinstance(node, ast.Call):
         name = _called(node)
-        plots = name.startswith("plots.") and name != "plots.use_style"
+        plots = name.startswith("plots.") and name not in ("plots.use_style", "plots.table")
         if plots or name in drawing or name in ("model_diagram", "plt.show", "plt.subplots", "plt.figure"):
             return True
     return any(_draws(child, drawing) for child in ast.iter_child_nodes(node))
@@ -111,7 +111,7 @@ def _check_shape(notebook: nbformat.NotebookNode, name: str, badge: str, install
     headings = [line for cell in cells(notebook, "markdown") for line in FENCE.sub("", cell.source).split("\n")]
     if sum(line.startswith("# ") for line in headings) != 1:
         found.append("there is not exactly one title")
-    numbers = [int(match[1]) for line in headings if (match := re.match(r"### Exercise (\d+): \S", line))]
+    numbers = [int(match[1]) for line in headings if (match := re.match(r"### Exercise (?:\d+\.)?(\d+): \S", line))]
     if numbers != list(range(1, len(numbers) + 1)):
         found.append(f"exercises are numbered {numbers}")
     for cell in cells(notebook, "markdown"):

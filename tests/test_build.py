@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import build
 import nbformat
 import pytest
 from jupyter_cache import get_cache
@@ -16,9 +17,6 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from notebook_rules import NOTEBOOKS, ROOT, code_of, exercise_calls, imports, read
 
 from vit_tutorial.exercises import CHAPTERS
-
-sys.path.insert(0, str(ROOT / "book"))
-import build
 
 PACKAGE = {  # what stands in the small book's package
     "__init__.py": "from vit_tutorial.config import SIZE\n",

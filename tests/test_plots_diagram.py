@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vit_tutorial import plots
-from vit_tutorial.plots.diagram import BLUE, GREEN, ORANGE, PARTS, PINK, SKY, model_diagram
+from vit_tutorial.plots.diagram import BLUE, PARTS, model_diagram
 
 SVG = "{http://www.w3.org/2000/svg}"
 ALL = [None, *PARTS]
@@ -72,8 +72,17 @@ def test_a_quiet_part_is_grey():
             assert colour == "none" or colour[1:3] == colour[3:5] == colour[5:7], colour
 
 
-def test_colours_are_those_of_the_figures():
-    assert {BLUE, ORANGE, GREEN, PINK, SKY} <= set(plots.PALETTE)
+def test_a_thing_has_the_colour_that_it_has_in_figures_and_text():
+    rects = {rect.get("stroke") for rect in parse(None).iter(f"{SVG}rect")}
+    for thing in ("norm", "attention", "mlp", "projection"):
+        assert plots.COLOURS[thing] in rects, thing
+    fills = {rect.get("fill") for rect in parse(None).iter(f"{SVG}rect")}
+    assert plots.COLOURS["class token"] in fills
+
+
+def test_no_two_parts_share_a_colour():
+    parts = ["query", "key", "value", "class token", "positions", "norm", "attention", "mlp", "projection"]
+    assert len({plots.COLOURS[part] for part in parts}) == len(parts)
 
 
 def test_notebooks_show_it():

@@ -1,6 +1,7 @@
 """Exercises of chapter 1: an image becomes a sequence."""
 
-from itertools import permutations
+from functools import partial
+from itertools import permutations, product
 from math import ceil
 
 import torch
@@ -27,105 +28,62 @@ def _slots(img_size, patch_size):
     for side, patch in zip(img_size, patch_size, strict=True):
         if list(range(0, side, patch))[-1] + patch != side:
             raise ValueError(f"{side} {patch}")
-    return sum(1 for _ in range(0, img_size[0], patch_size[0]) for _ in range(0, img_size[1], patch_size[1]))
+    return len(list(product(*map(range, (0, 0), img_size, patch_size))))
+
+
+def _count(of):
+    """A count from the four sizes, whether or not the patches tile the image."""
+    return lambda image, patch: of(*image, *patch)
 
 
 def _if_they_tile(otherwise):
     """Right where patches tile the image."""
-
-    def fn(image, patch):
-        fits = image[0] % patch[0] == 0 and image[1] % patch[1] == 0
-        return (image[0] // patch[0]) * (image[1] // patch[1]) if fits else otherwise(image, patch)
-
-    return fn
+    return _count(lambda H, W, ph, pw: H // ph * (W // pw) if H % ph == W % pw == 0 else otherwise(H, W, ph, pw))
 
 
 def _raising(kind, message):
-    def fn(image, patch):
-        raise kind(message.format(image=image, patch=patch))
+    def fail(*sizes):
+        raise kind(message.format(*sizes))
 
-    return _if_they_tile(fn)
-
-
-def _height_alone(image, patch):
-    if image[0] % patch[0]:
-        raise ValueError(f"{image[0]} is not a multiple of {patch[0]}")
-    return image[0] // patch[0] * (image[1] // patch[1])
+    return _if_they_tile(fail)
 
 
-REFUSED = (
-    "4×4 patches do not tile this image, since 4 does not divide 30. Raise a ValueError, which nobody can overlook"
-)
 EXERCISES["num_patches"] = Exercise(
-    reference=num_patches,
-    truth=_slots,
+    reference=num_patches, truth=_slots, exact_type=True, may_return_none=True,
     cases=[
-        Case(given=lambda: ((32, 32), (8, 8)), hint="A 32×32 image has 4·4 = 16 patches of 8×8"),
-        Case(given=lambda: ((32, 64), (8, 8)), hint="A 32×64 image has 4·8 = 32 patches of 8×8"),
-        Case(given=lambda: ((8, 18), (4, 6)), hint="An 8×18 image has 2·3 = 6 patches of 4×6: height goes with height"),
-        Case(given=lambda: ((30, 32), (4, 4)), hint=REFUSED, says=("30", "4")),
-        Case(
-            given=lambda: ((32, 30), (4, 4)),
-            hint="For a 32×30 image and 4×4 patches, the width does not fit. Test both sides",
-            says=("30", "4"),
-            caught=_height_alone,
-        ),
+        Case(lambda: ((32, 32), (8, 8)), "A 32×32 image has 4·4 = 16 patches of 8×8"),
+        Case(lambda: ((32, 64), (8, 8)), "A 32×64 image has 4·8 = 32 patches of 8×8"),
+        Case(lambda: ((8, 18), (4, 6)), "An 8×18 image has 2·3 = 6 patches of 4×6: height goes with height"),
+        Case(lambda: ((30, 32), (4, 4)), "4×4 patches can't tile a height of 30: raise a ValueError", says=("30", "4")),
+        Case(lambda: ((32, 30), (4, 4)), "4×4 patches do not fit the width of a 32×30 image. Test both sides",
+             lambda image, patch: num_patches((image[0], image[1] // patch[1] * patch[1]), patch), says=("30", "4")),
     ],
     mistakes={
-        "one number was wanted: multiply patches per column by patches per row": lambda image, patch: (
-            image[0] // patch[0],
-            image[1] // patch[1],
-        ),
-        "the class token is not a patch; it joins in chapter 2": lambda image, patch: (
-            (image[0] // patch[0]) * (image[1] // patch[1]) + 1
-        ),
-        "rows times columns, not rows plus columns": lambda image, patch: image[0] // patch[0] + image[1] // patch[1],
-        "one side was squared: height and width may differ": lambda image, patch: (image[0] // patch[0]) ** 2,
-        "one side was squared, the width: height and width may differ": lambda image, patch: (
-            (image[1] // patch[1]) ** 2
-        ),
-        "both sides were divided by the patch's width: height goes with height": lambda image, patch: (
-            (image[0] // patch[1]) * (image[1] // patch[1])
-        ),
-        "height goes with height: you divided the image's height by the patch's width": lambda image, patch: (
-            (image[0] // patch[1]) * (image[1] // patch[0])
-        ),
-        "a number of patches is an int. / gives a float, // does not": lambda image, patch: float(
-            num_patches(image, patch)
-        ),
-        "the areas divide, 960 / 16 = 60, the sides do not. Test each side, with %, before you divide": (
-            lambda image, patch: image[0] * image[1] // (patch[0] * patch[1])
-        ),
-        "// rounded down in silence, and the border is lost. Raise a ValueError": lambda image, patch: (
-            (image[0] // patch[0]) * (image[1] // patch[1])
-        ),
-        "rounded up, the patches reach beyond the border. Raise a ValueError": lambda image, patch: (
-            ceil(image[0] / patch[0]) * ceil(image[1] / patch[1])
-        ),
+        "one number is wanted: multiply rows by columns": _count(lambda H, W, ph, pw: (H // ph, W // pw)),
+        "the class token is not a patch; it joins in chapter 2": _count(lambda H, W, ph, pw: H // ph * (W // pw) + 1),
+        "rows times columns, not rows plus columns": _count(lambda H, W, ph, pw: H // ph + W // pw),
+        "the count per column was squared: height and width may differ": _count(lambda H, W, ph, pw: (H // ph) ** 2),
+        "the count per row was squared: height and width may differ": _count(lambda H, W, ph, pw: (W // pw) ** 2),
+        "both sides were divided by the patch's width": _count(lambda H, W, ph, pw: H // pw * (W // pw)),
+        "the height was divided by the patch's width": _count(lambda H, W, ph, pw: H // pw * (W // ph)),
+        "a number of patches is an int. / gives a float, // does not": lambda *sizes: float(num_patches(*sizes)),
+        "the areas divide, 960 / 16 = 60, the sides do not. Test each": _count(lambda H, W, ph, pw: H * W // (ph * pw)),
+        "// rounded down and lost the border. Raise a ValueError": _count(lambda H, W, ph, pw: H // ph * (W // pw)),
+        "rounded up, the patches reach beyond the border. Raise a ValueError":
+            _count(lambda H, W, ph, pw: ceil(H / ph) * ceil(W / pw)),
         "4×4 patches do not tile this image, and None was returned. Raise a ValueError": _if_they_tile(lambda *_: None),
         "A ValueError is wanted, AssertionError was raised": _raising(AssertionError, ""),
         "state both values, here 30 and 4": _raising(ValueError, "these sizes do not fit"),
     },
-    right=[_raising(ValueError, "{image} and {patch} do not fit")],
-    exact_type=True,
-    may_return_none=True,
-)
+    right=[_raising(ValueError, "{0}×{1} and {2}×{3} do not fit")],
+)  # fmt: skip
 
 
-def _images(b, c, gh, gw, ph, pw) -> Tensor:
-    return torch.rand(b, c, gh * ph, gw * pw)
-
-
-def _cut(images: Tensor, patch_size: tuple[int, int], order: str = "gh gw c ph pw") -> Tensor:
-    """Patches by slicing, the slow truth that no axis order can get wrong; then in another order."""
-    ph, pw = patch_size
-    height, width = images.shape[2:]
-    rows = [
-        torch.stack([images[:, :, y : y + ph, x : x + pw] for x in range(0, width, pw)], 1)
-        for y in range(0, height, ph)
-    ]
-    cut = rearrange(torch.stack(rows, dim=1), f"b gh gw c ph pw -> b {order}")
-    return cut.reshape(len(images), cut.shape[1] * cut.shape[2], -1)
+def _cut(images, patch_size):
+    """Patches by slicing, the slow truth that no axis order can get wrong."""
+    (ph, pw), (height, width) = patch_size, images.shape[2:]
+    corners = product(range(0, height, ph), range(0, width, pw))
+    return torch.stack([images[:, :, y : y + ph, x : x + pw].flatten(1) for y, x in corners], dim=1)
 
 
 def _patchify_as(pattern, cut="b c (gh ph) (gw pw)"):
@@ -135,98 +93,62 @@ def _patchify_as(pattern, cut="b c (gh ph) (gw pw)"):
 # In which other orders the three axes of a patch can be flattened, and in which other ways a side can be cut.
 ORDERS = [" ".join(order) for order in permutations(("c", "ph", "pw")) if order != ("c", "ph", "pw")]
 CUTS = ("(ph gh) (pw gw)", "(ph gh) (gw pw)", "(gh ph) (pw gw)")
-
-
 EXERCISES["patchify"] = Exercise(
-    reference=patchify,
-    truth=_cut,
-    given=lambda b=2, c=3, gh=2, gw=4, ph=5, pw=7: (_images(b, c, gh, gw, ph, pw), (ph, pw)),
-    cases=[
-        Case(
-            given=lambda: (torch.randint(0, 256, (2, 3, 4, 6), dtype=torch.uint8), (2, 3)),
-            hint="wrong for images of bytes: cutting needs no arithmetic, so any dtype will do",
-        )
-    ],
+    reference=patchify, truth=_cut,
+    given=lambda b=2, c=3, gh=2, gw=4, ph=5, pw=7: (torch.rand(b, c, gh * ph, gw * pw), (ph, pw)),
+    cases=[Case(lambda: (torch.randint(0, 256, (2, 3, 4, 6), dtype=torch.uint8), (2, 3)),
+                "wrong for images of bytes: cutting needs no arithmetic, so any dtype will do")],
     mistakes={
-        "the shape is right, the content is scrambled: reshape alone cuts the flat memory into pieces. Split both "
-        "sides first, then permute": lambda images, patch: images.reshape(
-            len(images), -1, images.shape[1] * patch[0] * patch[1]
-        ),
-        **{
-            f"the patches are right, but flattened as ({order}). A Conv2d kernel is stored as (c ph pw)": _patchify_as(
-                f"b (gh gw) ({order})"
-            )
-            for order in ORDERS
-        },
-        "the patches come column by column. Go through the grid row by row, as one reads": (
-            _patchify_as("b (gw gh) (c ph pw)")
-        ),
-        **{
-            f"a side is cut as {cut}, so a patch collects pixels that lie far apart. Its pixels are neighbours: "
-            "(gh ph) (gw pw)": _patchify_as("b (gh gw) (c ph pw)", f"b c {cut}")
-            for cut in CUTS
-        },
+        "the content is scrambled: reshape alone cuts up the flat memory. Split both sides first, then permute":
+            lambda images, patch: images.reshape(len(images), -1, images.shape[1] * patch[0] * patch[1]),
+        **{f"the patches are right, but flattened as ({order}). A Conv2d kernel is stored as (c ph pw)":
+           _patchify_as(f"b (gh gw) ({order})") for order in ORDERS},
+        "the patches come column by column. Go row by row, as one reads": _patchify_as("b (gw gh) (c ph pw)"),
+        **{f"you cut the sides as {cut}, so a patch collects distant pixels. Neighbours: (gh ph) (gw pw)":
+           _patchify_as("b (gh gw) (c ph pw)", f"b c {cut}") for cut in CUTS},
         "the grid still has two axes; make one of them, row by row": _patchify_as("b gh gw (c ph pw)"),
         "the patches are not flattened: c, ph and pw belong into one axis": _patchify_as("b (gh gw) c ph pw"),
     },
     right=[lambda images, patch: F.unfold(images.float(), patch, stride=patch).mT.to(images.dtype)],
     shape="b images, gh·gw patches, c·ph·pw numbers in each",
     otherwise="the numbers differ from those of patches that are sliced out one by one",
-)
+)  # fmt: skip
 
 
 def _unpatchify_as(pattern, joined="(gh ph) (gw pw)", **sizes):
-    def fn(patches, patch_size, grid_size):
-        (ph, pw), (gh, gw) = patch_size, grid_size
-        return rearrange(patches, f"{pattern} -> b c {joined}", gh=gh, gw=gw, ph=ph, pw=pw, **sizes)
-
-    return fn
+    return lambda patches, patch, grid: rearrange(
+        patches, f"{pattern} -> b c {joined}", gh=grid[0], gw=grid[1], ph=patch[0], pw=patch[1], **sizes
+    )
 
 
 def _paste(patches, patch_size, grid_size):
     """Each patch put where it belongs, one by one."""
     (ph, pw), (gh, gw) = patch_size, grid_size
-    channels = patches.shape[2] // (ph * pw)
-    images = patches.new_zeros(len(patches), channels, gh * ph, gw * pw)
-    for i, patch in enumerate(patches.unbind(1)):
-        y, x = i // gw * ph, i % gw * pw
-        images[:, :, y : y + ph, x : x + pw] = patch.reshape(len(patches), channels, ph, pw)
+    images = patches.new_zeros(len(patches), patches.shape[2] // (ph * pw), gh * ph, gw * pw)
+    for (row, col), patch in zip(product(range(gh), range(gw)), patches.unbind(1), strict=True):
+        y, x = row * ph, col * pw
+        images[:, :, y : y + ph, x : x + pw] = patch.reshape(len(patches), -1, ph, pw)
     return images
 
 
 EXERCISES["unpatchify"] = Exercise(
-    reference=unpatchify,
-    truth=_paste,
+    reference=unpatchify, truth=_paste,
     given=lambda b=2, c=3, gh=2, gw=4, ph=5, pw=7: (torch.rand(b, gh * gw, c * ph * pw), (ph, pw), (gh, gw)),
     mistakes={
-        "reshape alone gives the right shape and a scrambled image: permute first": lambda patches, patch, grid: (
-            patches.reshape(len(patches), -1, grid[0] * patch[0], grid[1] * patch[1])
-        ),
+        "reshape alone gives the right shape and a scrambled image: permute first":
+            lambda patches, patch, grid: patches.reshape(len(patches), -1, grid[0] * patch[0], grid[1] * patch[1]),
         "the patches were placed column by column; they come row by row": _unpatchify_as("b (gw gh) (c ph pw)"),
-        **{
-            f"the patches were read as ({order}); they are flattened as (c ph pw)": _unpatchify_as(
-                f"b (gh gw) ({order})"
-            )
-            for order in ORDERS
-        },
-        **{
-            f"the sides were joined as {joined}, so the pixels of a patch lie far apart. They are neighbours: "
-            "(gh ph) (gw pw)": _unpatchify_as("b (gh gw) (c ph pw)", joined)
-            for joined in CUTS
-        },
-        "height and width of the image are swapped": lambda patches, patch, grid: unpatchify(
-            patches, patch, grid
-        ).transpose(2, 3),
-        "three channels are written in by hand; c follows from the length of a patch": (
-            _unpatchify_as("b (gh gw) (c ph pw)", c=3)
-        ),
+        **{f"the patches were read as ({order}); they are flattened as (c ph pw)":
+           _unpatchify_as(f"b (gh gw) ({order})") for order in ORDERS},
+        **{f"you joined the sides as {joined}, so a patch's pixels end up far apart. Neighbours: (gh ph) (gw pw)":
+           _unpatchify_as("b (gh gw) (c ph pw)", joined) for joined in CUTS},
+        "height and width of the image are swapped": lambda *args: unpatchify(*args).transpose(2, 3),
+        "three channels are hard-coded: c follows from the patch's length": _unpatchify_as("b (gh gw) (c ph pw)", c=3),
     },
-    right=[
-        lambda patches, patch, grid: F.fold(patches.mT, (grid[0] * patch[0], grid[1] * patch[1]), patch, stride=patch)
-    ],
+    right=[lambda x, patch, grid: F.fold(x.mT, (grid[0] * patch[0], grid[1] * patch[1]), patch, stride=patch)],
     shape="The images are (b, c, gh·ph, gw·pw)",
     otherwise="unpatchify(patchify(images)) is not images: which axis went where?",
-)
+)  # fmt: skip
 
 
 def kernel_to_matrix(weight: Float[Tensor, "d c ph pw"]) -> Float[Tensor, "d cphpw"]:
@@ -241,33 +163,22 @@ def _matrix_of_the_convolution(weight):
 
 
 EXERCISES["kernel_to_matrix"] = Exercise(
-    reference=kernel_to_matrix,
-    truth=_matrix_of_the_convolution,
+    reference=kernel_to_matrix, truth=_matrix_of_the_convolution,
     given=lambda d=11, c=3, ph=5, pw=7: (torch.randn(d, c, ph, pw),),
     mistakes={
         "nn.Linear keeps its weight as (out, in), so d comes first": lambda weight: weight.flatten(1).T,
-        **{
-            f"the kernel was flattened as ({order}); patches are (c ph pw), so no permute is needed": (
-                lambda weight, order=order: rearrange(weight, f"d c ph pw -> d ({order})")
-            )
-            for order in ORDERS
-        },
-        "the kernel is flipped, as a convolution in mathematics would do. Conv2d does not flip it": lambda weight: (
-            weight.flip(2, 3).flatten(1)
-        ),
-        "d was moved behind the others by a reshape, which moves nothing, and brought back by a transpose. d is in "
-        "front already": lambda weight: weight.reshape(-1, len(weight)).T,
-        "the shape is right, but the rows are mixed: reshape cannot transpose. d is in front already": lambda weight: (
-            weight.permute(1, 2, 3, 0).reshape(len(weight), -1)
-        ),
-        "the kernel is scaled. Both do the same sum: copy the numbers as they are": lambda weight: (
-            weight.flatten(1) / weight[0].numel() ** 0.5
-        ),
+        **{f"the kernel was flattened as ({order}); patches are (c ph pw), so no permute is needed":
+           lambda weight, order=order: rearrange(weight, f"d c ph pw -> d ({order})") for order in ORDERS},
+        "the kernel is flipped. Conv2d does not flip it": lambda weight: weight.flip(2, 3).flatten(1),
+        "reshape(-1, d) moves no axis, so the transpose after it mixes the rows. d is in front already":
+            lambda weight: weight.reshape(-1, len(weight)).T,
+        "the shape is right, but the rows are mixed: reshape cannot transpose. d is in front already":
+            lambda weight: weight.permute(1, 2, 3, 0).reshape(len(weight), -1),
+        "the kernel is scaled. Copy the numbers": lambda weight: weight.flatten(1) / weight[0].numel() ** 0.5,
     },
     right=[lambda weight: rearrange(weight, "d c ph pw -> d (c ph pw)")],
-    shape="One row for each output, c·ph·pw columns",
-    otherwise="patches times your matrix differ from Conv2d",
-)
+    shape="One row for each output, c·ph·pw columns", otherwise="patches times your matrix differ from Conv2d",
+)  # fmt: skip
 
 
 def pad_to_patches(images: Shaped[Tensor, "b c H W"], patch_size: tuple[int, int]) -> Shaped[Tensor, "b c Hp Wp"]:
@@ -277,81 +188,51 @@ def pad_to_patches(images: Shaped[Tensor, "b c H W"], patch_size: tuple[int, int
 
 
 def _copy_onto_black(images, patch_size):
-    b, c, height, width = images.shape
-    black = images.new_zeros(
-        b, c, ceil(height / patch_size[0]) * patch_size[0], ceil(width / patch_size[1]) * patch_size[1]
-    )
+    *front, height, width = images.shape
+    black = images.new_zeros(*front, *(ceil(s / p) * p for s, p in zip((height, width), patch_size, strict=True)))
     black[:, :, :height, :width] = images
     return black
 
 
-def _pad(sides, **options):
-    """Pads by what is missing below, ``down``, and on the right, ``across``."""
-    return lambda images, patch: F.pad(
-        images, sides(across=-images.shape[3] % patch[1], down=-images.shape[2] % patch[0]), **options
-    )
+def _pad(sides=lambda across, down: (0, across, 0, down), missing=lambda side, patch: -side % patch, **options):
+    """Padding by what is missing on the right, ``across``, and below, ``down``."""
+
+    def fn(images, patch):
+        return F.pad(images, sides(missing(images.shape[3], patch[1]), missing(images.shape[2], patch[0])), **options)
+
+    return fn
 
 
-def _to_nearest(side, patch):
-    return round(side / patch) * patch - side
-
-
-def _a_patch_more(images, patch):
-    return F.pad(images, (0, patch[1] - images.shape[3] % patch[1], 0, patch[0] - images.shape[2] % patch[0]))
-
-
-def _a_patch_more_on_one_side(images, patch):
+def _a_patch_more(images, patch, always=True):
     fits = images.shape[2] % patch[0] == images.shape[3] % patch[1] == 0
-    return images if fits else _a_patch_more(images, patch)
+    return images if fits and not always else _pad(missing=lambda side, patch: patch - side % patch)(images, patch)
 
 
 EXERCISES["pad_to_patches"] = Exercise(
-    reference=pad_to_patches,
-    truth=_copy_onto_black,
+    reference=pad_to_patches, truth=_copy_onto_black, right=[_copy_onto_black], dtype=True,
     # No zero in the images, so that an added one can be seen.
     given=lambda b=1, c=2, height=9, width=17, ph=4, pw=6: (torch.rand(b, c, height, width) + 1, (ph, pw)),
     cases=[
-        Case(
-            given=lambda: (torch.rand(1, 2, 8, 12), (4, 6)),
-            hint="An image that fits already needs no padding: -9 % 4 is 3, but -8 % 4 is 0",
-            caught=_a_patch_more,
-        ),
-        Case(
-            given=lambda: (torch.rand(1, 2, 9, 12), (4, 6)),
-            hint="one side fits already, and got a whole patch more: treat each side by itself",
-            caught=_a_patch_more_on_one_side,
-        ),
-        Case(
-            given=lambda: (torch.full((1, 1, 3, 5), 7, dtype=torch.uint8), (2, 3)),
-            hint="images of bytes come back with another dtype: padding keeps it",
-            caught=lambda images, patch: pad_to_patches(images, patch).to(
-                torch.promote_types(images.dtype, torch.half)
-            ),
-        ),
+        Case(lambda: (torch.rand(1, 2, 8, 12), (4, 6)),
+             "An image that fits already needs no padding: -9 % 4 is 3, but -8 % 4 is 0", _a_patch_more),
+        Case(lambda: (torch.rand(1, 2, 9, 12), (4, 6)), "one side fits, and got a patch more: treat each by itself",
+             partial(_a_patch_more, always=False)),
+        Case(lambda: (torch.full((1, 1, 3, 5), 7, dtype=torch.uint8), (2, 3)),
+             "images of bytes come back with another dtype: padding keeps it",
+             lambda images, patch: pad_to_patches(images, patch).to(torch.promote_types(images.dtype, torch.half))),
     ],
     mistakes={
-        "the image was cropped. Pad it, so that nothing is lost": lambda images, patch: images[
-            :, :, : images.shape[2] // patch[0] * patch[0], : images.shape[3] // patch[1] * patch[1]
-        ],
-        "height and width are swapped. F.pad takes the last axis first: (left, right, top, bottom)": _pad(
-            lambda across, down: (0, down, 0, across)
-        ),
-        "the zeros are above and on the left, so every patch is shifted. Add them below and on the right": _pad(
-            lambda across, down: (across, 0, down, 0)
-        ),
-        "the sizes were rounded to the nearest multiple. Round up, or the image is cropped": lambda images, patch: (
-            F.pad(images, (0, _to_nearest(images.shape[3], patch[1]), 0, _to_nearest(images.shape[2], patch[0])))
-        ),
-        "the padding is spread over both sides, so every patch is shifted. Add it below and on the right": _pad(
-            lambda across, down: (across // 2, across - across // 2, down // 2, down - down // 2)
-        ),
-        "the padding must be zeros": _pad(lambda across, down: (0, across, 0, down), value=0.5),
-        "the border was repeated. The padding must be zeros": _pad(
-            lambda across, down: (0, across, 0, down), mode="replicate"
-        ),
+        "the image was cropped. Pad it, so that nothing is lost": _pad(missing=lambda side, patch: -(side % patch)),
+        "height and width are swapped. F.pad takes the last axis first: (left, right, top, bottom)":
+            _pad(lambda across, down: (0, down, 0, across)),
+        "the zeros must be below and on the right, or patches shift": _pad(lambda across, down: (across, 0, down, 0)),
+        "the sizes were rounded to the nearest multiple. Round up, or the image is cropped":
+            _pad(missing=lambda side, patch: round(side / patch) * patch - side),
+        "the padding is split between both sides, so every patch is shifted. Add it below and on the right":
+            _pad(lambda across, down: (across // 2, across - across // 2, down // 2, down - down // 2)),
+        "the padding must be zeros": _pad(value=0.5),
+        "the border was repeated. The padding must be zeros": _pad(mode="replicate"),
     },
-    right=[_copy_onto_black],
     shape="Each side grows to the next multiple of the patch",
     otherwise="the image must stand unchanged in the top left corner, with zeros around it",
-    dtype=True,
-)
+)  # fmt: skip

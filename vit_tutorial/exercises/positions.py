@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -39,140 +40,81 @@ def _watched(fn, encode, tokens):
         if x.shape[1:] != tokens.shape[1:]:
             return "other tokens"
         for axis in (0, 2) if x.shape == tokens.shape else ():
-            if torch.equal(_without_order(x, axis), _without_order(tokens, axis)):
+            if torch.equal(x.sort(axis).values, tokens.sort(axis).values):
                 return f"axis {axis}"
         if len(x) == len(tokens) and not torch.equal(x[:, 0], tokens[:, 0]):
             return "token 0"
     return answer
 
 
-def _without_order(x: Tensor, axis: int) -> Tensor:
-    """The slices of ``x`` along ``axis``, sorted by their first number: equal for two orders of the same slices."""
-    slices = x.movedim(axis, 0).flatten(1)
-    return slices[slices[:, 0].argsort()]
-
-
 def _by_place(x, *weights):
     return (x * torch.tensor(weights or range(12))[:, None]).sum(dim=1)
-
-
-def _last_number(x):
-    return torch.zeros_like(x[:, 0]).index_put_((torch.tensor(-1), torch.tensor(-1)), torch.tensor(1.0))
 
 
 def _shuffle(tokens, first=1):
     return tokens[:, torch.cat([torch.arange(first), first + torch.randperm(tokens.shape[1] - first)])]
 
 
-def _close(a, b):
-    return torch.allclose(a, b, atol=1e-5)
+_close = partial(torch.allclose, atol=1e-5)
 
 
-def _blind_after(change, alike=_close):
+def _blind(change=_shuffle, alike=_close):
     return lambda encode, tokens: bool(alike(encode(tokens), encode(change(tokens))))
+
+
+def _patches(change):
+    """Blind to one change of the patch tokens."""
+    return _blind(lambda tokens: torch.cat([tokens[:, :1], change(tokens[:, 1:])], dim=1))
 
 
 def _tell(truth, hint, encode, caught=None, b=6):
     """A case. Features rise from token to token, so that an encoder can see whether they were shuffled."""
-    return Case(given=lambda: (encode, torch.randn(b, 12, 7).sort(dim=1).values), truth=truth, hint=hint, caught=caught)
+    return Case(lambda: (encode, torch.randn(b, 12, 7).sort(dim=1).values), hint, caught, truth)
 
 
 EXERCISES["order_blind"] = Exercise(
-    reference=order_blind,
-    run=_watched,
-    true_means="that the output does NOT change",
+    reference=order_blind, run=_watched, true_means="that the output does NOT change",
     cases=[
-        _tell(
-            True,
-            "an encoder that averages its patch tokens was called not blind: how are the outputs compared?",
-            lambda x: 2 * x[:, 0] + x[:, 1:].double().exp().mean(dim=1).to(x.dtype),
-            _blind_after(_shuffle, lambda a, b: False),
-        ),
-        _tell(
-            False,
-            "an encoder that weighs each token by its place was called blind: how are the outputs compared?",
-            lambda x: _by_place(x),
-            _blind_after(_shuffle, lambda a, b: a.shape == b.shape),
-        ),
-        _tell(
-            True,
-            "outputs 1e-7 apart were called different. Sums in another order are rounded differently: torch.allclose",
-            lambda x: x[:, 0].abs() + 1 + x[:, 1:].exp().mean(dim=1),
-            _blind_after(_shuffle, torch.equal),
-        ),
-        _tell(
-            True,
-            "outputs near 0 and 1e-7 apart were called different: give torch.allclose an atol of 1e-5, its own is 1e-8",
-            lambda x: x[:, 1:].sum(dim=1) - x[:, 1:].double().sum(dim=1).to(x.dtype),  # the rounding alone
-            _blind_after(_shuffle, torch.allclose),
-        ),
-        _tell(
-            False,
-            "outputs of equal sum were called equal: compare them number by number",
-            lambda x: _by_place(x) - _by_place(x).mean(dim=1, keepdim=True),
-            _blind_after(_shuffle, lambda a, b: _close(a.sum(1) / 100, b.sum(1) / 100)),
-        ),
-        _tell(
-            False,
-            "outputs that differ in one number of the last image were called equal: `encode` gives (b, k), compare all "
-            "of it",
-            lambda x: _by_place(x) * _last_number(x),
-            _blind_after(_shuffle, lambda a, b: _close(a[0], b[0])),
-        ),
-        _tell(
-            False,
-            "outputs 1e-3 apart were called equal: the tolerance is too wide, 1e-5 is enough for rounding",
-            lambda x: 1e-4 * _by_place(x),
-            _blind_after(_shuffle, lambda a, b: torch.allclose(a, b, atol=0.1)),
-        ),
-        *(
-            _tell(
-                False,
-                "outputs far apart were called equal: take abs() of the difference before max()",
+        _tell(True, "an encoder that averages its patches was called not blind: how are the outputs compared?",
+              lambda x: 2 * x[:, 0] + x[:, 1:].double().exp().mean(1).to(x.dtype), _blind(alike=lambda a, b: False)),
+        _tell(False, "an encoder that weighs each token by its place was called blind: how are the outputs compared?",
+              lambda x: _by_place(x), _blind(alike=lambda a, b: a.shape == b.shape)),
+        _tell(True, "outputs 1e-7 apart were called different. Rounding depends on the order of a sum: torch.allclose",
+              lambda x: x[:, 0].abs() + 1 + x[:, 1:].exp().mean(dim=1), _blind(alike=torch.equal)),
+        _tell(True, "outputs near 0, 1e-7 apart, were called different: give torch.allclose atol=1e-5, its own is 1e-8",
+              lambda x: x[:, 1:].sum(dim=1) - x[:, 1:].double().sum(dim=1).to(x.dtype),  # the rounding alone
+              _blind(alike=torch.allclose)),
+        _tell(False, "outputs of equal sum were called equal: compare them number by number",
+              lambda x: _by_place(x) - _by_place(x).mean(dim=1, keepdim=True),
+              _blind(alike=lambda a, b: _close(a.sum(1) / 100, b.sum(1) / 100))),
+        _tell(False, "a difference in one number of the last image went unseen: `encode` gives (b, k), compare it all",
+              lambda x: F.pad(_by_place(x)[-1:, -1:], (6, 0, len(x) - 1, 0)),
+              _blind(alike=lambda a, b: _close(a[0], b[0]))),
+        _tell(False, "outputs 1e-3 apart were called equal: the tolerance is too wide, 1e-5 is enough for rounding",
+              lambda x: 1e-4 * _by_place(x), _blind(alike=partial(torch.allclose, atol=0.1))),
+        *(_tell(False, "outputs far apart were called equal: take abs() of the difference before max()",
                 lambda x, sign=sign: sign * _by_place(x),
-                _blind_after(_shuffle, lambda a, b, sign=sign: (sign * (a - b)).max() < 1e-5),
-            )
-            for sign in (1, -1)
-        ),
-        _tell(
-            False,
-            "reversing is one order of many, and some encoders are blind to that one alone: torch.randperm",
-            lambda x: _by_place(x, 0, 1, 2, 3, 4, 5, 6, 5, 4, 3, 2, 1),
-            _blind_after(lambda tokens: torch.cat([tokens[:, :1], tokens[:, 1:].flip(1)], dim=1)),
-        ),
-        _tell(
-            False,
-            "moving all tokens along keeps who stands beside whom, and some encoders see that alone: torch.randperm",
-            lambda x: (x[:, 1:] * x[:, 1:].roll(1, dims=1)).sum(dim=1),
-            _blind_after(lambda tokens: torch.cat([tokens[:, :1], tokens[:, 1:].roll(1, 1)], dim=1)),
-        ),
-        _tell(
-            False,
-            "only two tokens changed places, and some encoders are blind to that alone: torch.randperm",
-            lambda x: (x != x.sort(dim=1).values).any(dim=2).sum(dim=1, keepdim=True).clamp(min=2).to(x.dtype),
-            _blind_after(lambda tokens: tokens[:, [0, 2, 1, *range(3, 12)]]),
-        ),
+                _blind(alike=lambda a, b, sign=sign: (sign * (a - b)).max() < 1e-5)) for sign in (1, -1)),
+        _tell(False, "reversing is just one order, and some encoders are blind to that one alone: torch.randperm",
+              lambda x: _by_place(x, 0, 1, 2, 3, 4, 5, 6, 5, 4, 3, 2, 1), _patches(lambda x: x.flip(1))),
+        _tell(False, "rolling keeps who stands beside whom, and some encoders see nothing else: torch.randperm",
+              lambda x: (x[:, 1:] * x[:, 1:].roll(1, dims=1)).sum(dim=1), _patches(lambda x: x.roll(1, dims=1))),
+        _tell(False, "only two tokens changed places, and some encoders are blind to that alone: torch.randperm",
+              lambda x: (x != x.sort(dim=1).values).any(dim=2).sum(dim=1, keepdim=True).clamp(min=2).to(x.dtype),
+              _patches(lambda x: x[:, [1, 0, *range(2, 11)]])),
         _tell(True, "right for six images, wrong for one", lambda x: x[:, 1:].amax(dim=(1, 2))[:, None], b=1),
     ],
     mistakes={
-        "call `encode` twice: on the tokens as they are, and on the shuffled ones": lambda encode, tokens: (
-            encode(tokens) is not None
-        ),
-        "`encode` saw the same tokens each time: shuffle them for the second call": _blind_after(lambda tokens: tokens),
-        "some tokens were lost before they reached `encode`: shuffle the tokens and keep them all": _blind_after(
-            lambda tokens: tokens[:, :-1]
-        ),
-        "the images of the batch were shuffled, axis 0. Tokens are axis 1": _blind_after(lambda x: x.roll(1, dims=0)),
-        "the features of a token were shuffled, axis 2. Tokens are axis 1": _blind_after(lambda x: x.flip(2)),
-        "token 0 moved. The class token is read at place 0: shuffle tokens 1 to n only": _blind_after(
-            lambda tokens: _shuffle(tokens, first=0)
-        ),
+        "call `encode` twice: on the tokens as they are, and shuffled": lambda encode, x: encode(x) is not None,
+        "`encode` saw the same tokens each time: shuffle them for the second call": _blind(lambda x: x),
+        "some tokens never reached `encode`: shuffle the tokens and keep them all": _blind(lambda x: x[:, :-1]),
+        "the images of the batch were shuffled, axis 0. Tokens are axis 1": _blind(lambda x: x.roll(1, dims=0)),
+        "the features of a token were shuffled, axis 2. Tokens are axis 1": _blind(lambda x: x.flip(2)),
+        "token 0 moved, where the class token is read: shuffle tokens 1 to n only": _blind(partial(_shuffle, first=0)),
     },
-    right=[
-        lambda encode, tokens: ((encode(tokens) - encode(_shuffle(tokens))).abs() < 1e-5).all(),
-        lambda encode, tokens: _close(*encode(torch.cat([tokens, _shuffle(tokens)])).chunk(2)),
-    ],
-)
+    right=[lambda encode, tokens: ((encode(tokens) - encode(_shuffle(tokens))).abs() < 1e-5).all(),
+           lambda encode, tokens: _close(*encode(torch.cat([tokens, _shuffle(tokens)])).chunk(2))],
+)  # fmt: skip
 
 
 def add_cls_token(tokens: Float[Tensor, "b n d"], cls_token: Float[Tensor, "1 1 d"]) -> Float[Tensor, "b m d"]:
@@ -198,76 +140,46 @@ def _in_front(expand):
 def _which_part(got, want, *_):
     if got.shape[1] == 1:  # a gradient
         return ""
-    if not same(got[:, 1:], want[:, 1:]):
-        return "tokens 1 to n must be the patch tokens, unchanged and in their order"
-    return "token 0 is not the class token that was passed in. A new one in each call could not be learned"
+    if same(got[:, 1:], want[:, 1:]):
+        return "token 0 is not the class token that was passed in. A new one in each call could not be learned"
+    return "tokens 1 to n must be the patch tokens, unchanged and in their order"
 
 
 EXERCISES["add_cls_token"] = Exercise(
-    reference=add_cls_token,
-    truth=lambda tokens, cls_token: torch.stack([torch.vstack([cls_token[0], one]) for one in tokens]),
+    reference=add_cls_token, run=_or_gradient, explain=_which_part,
+    truth=lambda tokens, cls: torch.stack([torch.vstack([cls[0], one]) for one in tokens]),
     given=lambda b=3, n=5, d=4: (torch.randn(b, n, d), torch.randn(1, 1, d)),
-    run=_or_gradient,
-    cases=[
-        Case(
-            given=lambda: (torch.randn(3, 5, 4), torch.randn(1, 1, 4).requires_grad_()),
-            hint="for a batch of 3 the gradients of 3 copies must add up",
-            caught=_in_front(lambda cls, b: torch.cat([cls, cls.detach().expand(b - 1, -1, -1)])),
-        )
-    ],
+    cases=[Case(lambda: (torch.randn(3, 5, 4), torch.randn(1, 1, 4).requires_grad_()),
+                "for a batch of 3 the gradients of 3 copies must add up",
+                _in_front(lambda cls, b: torch.cat([cls, cls.detach().expand(b - 1, -1, -1)])))],
     mistakes={
-        "it works for a batch of one only: torch.cat does not broadcast the (1, 1, d) class token. Expand it": (
-            _in_front(lambda cls, b: cls)
-        ),
-        "the class token was added to every patch. It is a token of its own, in front of them: torch.cat": (
-            lambda tokens, cls: tokens + cls
-        ),
-        "joined along the batch, that makes one more image. Tokens are axis 1": lambda tokens, cls: torch.cat(
-            [cls.expand(1, tokens.shape[1], -1), tokens], dim=0
-        ),
-        "joined along the features, that makes wider tokens. Tokens are axis 1": lambda tokens, cls: torch.cat(
-            [cls.expand_as(tokens), tokens], dim=2
-        ),
-        "each image got the class token of every image of the batch. It wants one": (
-            _in_front(lambda cls, b: cls.expand(b, b, -1))
-        ),
-        "the class token took the place of patch 0. It joins the patches, so there are n + 1 tokens": (
-            lambda tokens, cls: add_cls_token(tokens[:, 1:], cls)
-        ),
-        "the class token stands at the end. In front it is token 0, whatever the size of the image": (
-            lambda tokens, cls: add_cls_token(tokens, cls).roll(-1, dims=1)
-        ),
-        "only the first image has the class token in front": (
-            _in_front(lambda cls, b: torch.cat([cls, torch.zeros_like(cls).expand(b - 1, -1, -1)]))
-        ),
-        "the batch size 3 is written in by hand: take b from the tokens": (
-            _in_front(lambda cls, b: cls.expand(3, -1, -1))
-        ),
-        "no gradient reaches the class token, so it never learns: .data, .detach() and torch.tensor(…) cut it off": (
-            _in_front(lambda cls, b: cls.detach().expand(b, -1, -1))
-        ),
-        "no gradient reaches the class token that was passed in, but a copy of it": (
-            _in_front(lambda cls, b: torch.nn.Parameter(cls.clone()).expand(b, -1, -1))
-        ),
+        "right for a batch of one only. torch.cat does not broadcast: expand cls_token": _in_front(lambda cls, b: cls),
+        "the class token was added to every patch. It is one more token: torch.cat": lambda tokens, cls: tokens + cls,
+        "joined along the batch, it makes one more image. Tokens are axis 1":
+            lambda tokens, cls: torch.cat([cls.expand(1, tokens.shape[1], -1), tokens], dim=0),
+        "joined along the features, it makes wider tokens. Tokens are axis 1":
+            lambda tokens, cls: torch.cat([cls.expand_as(tokens), tokens], dim=2),
+        "each image got b class tokens. It needs one": _in_front(lambda cls, b: cls.expand(b, b, -1)),
+        "the class token replaced patch 0. It joins the n patches": lambda x, cls: add_cls_token(x[:, 1:], cls),
+        "the class token stands at the end. It is token 0, in front": lambda x, cls: add_cls_token(x, cls).roll(-1, 1),
+        "only the first image has the class token": _in_front(lambda cls, b: F.pad(cls, (0, 0, 0, 0, 0, b - 1))),
+        "the batch size 3 is hard-coded: take b from the tokens": _in_front(lambda cls, b: cls.expand(3, -1, -1)),
+        "no gradient reaches the class token, so it never learns: .data, .detach() and torch.tensor(…) cut it off":
+            _in_front(lambda cls, b: cls.detach().expand(b, -1, -1)),
+        "the gradient reaches a copy of the class token, not the one that was passed in":
+            _in_front(lambda cls, b: torch.nn.Parameter(cls.clone()).expand(b, -1, -1)),
     },
-    right=[
-        _in_front(lambda cls, b: cls.repeat(b, 1, 1)),
-        lambda tokens, cls: F.pad(tokens, (0, 0, 1, 0)) + F.pad(cls, (0, 0, 0, tokens.shape[1])),
-    ],
-    explain=_which_part,
+    right=[_in_front(lambda cls, b: cls.repeat(b, 1, 1)),
+           lambda tokens, cls: F.pad(tokens, (0, 0, 1, 0)) + F.pad(cls, (0, 0, 0, tokens.shape[1]))],
     shape="one more token for each image, (b, n + 1, d)",
     otherwise="Make the class token (b, 1, d) with expand, then join it to the tokens along axis 1",
-)
+)  # fmt: skip
 
 
-def _sincos_table(num_positions: int, dim: int) -> Tensor:
+def _sincos_table(num_positions, dim):
     """The table number by number, as the paper writes it."""
-    table = torch.zeros(num_positions, dim)
-    for p in range(num_positions):
-        for c in range(dim):
-            angle = p / 10000 ** (2 * (c // 2) / dim)
-            table[p, c] = math.cos(angle) if c % 2 else math.sin(angle)
-    return table
+    angles = [[p / 10000 ** (2 * (c // 2) / dim) for c in range(dim)] for p in range(num_positions)]
+    return torch.tensor([[(math.sin, math.cos)[c % 2](angle) for c, angle in enumerate(row)] for row in angles])
 
 
 def _sincos(exponent=lambda c: c // 2 * 2, *, base=10000, first=0, turn=lambda angle, n: angle, over=lambda dim: dim):
@@ -288,81 +200,47 @@ def _even_only(num_positions, dim):
     return table
 
 
-def _sines_first(num_positions, dim):
-    table = sincos_1d(num_positions, dim)
-    return torch.cat([table[:, ::2], table[:, 1::2]], dim=1)
-
-
 def _wrong_columns(got, want, *_):
     wrong = [c for c in range(want.shape[1]) if not same(got[:, c], want[:, c], 2e-3)]
     return f"columns {wrong} differ from the formula" if 0 < len(wrong) < want.shape[1] else ""
 
 
-FLOAT32 = (
-    "the numbers are right, but they are not float32. Added to the tokens, they would change the dtype of these, too, "
-    "and the next layer refuses them: .float() at the end"
-)
+FLOAT32 = "the numbers are right, but not float32: added to the tokens, they change their dtype. End with .float()"
 EXERCISES["sincos_1d"] = Exercise(
-    reference=sincos_1d,
-    truth=_sincos_table,
-    given=lambda n=7, d=10: (n, d),
-    cases=[
-        Case(
-            given=lambda: (5, 9),
-            hint="an even dim is right, dim=9 is not: it has 5 sines, but only 4 cosines. Leave the last one out",
-            caught=_even_only,
-        )
-    ],
+    reference=sincos_1d, truth=_sincos_table, given=lambda n=7, d=10: (n, d),
+    explain=_wrong_columns, tolerance=1e-4, dtype=True,
+    cases=[Case(lambda: (5, 9), "right for even dim, wrong for dim=9: it has 5 sines and 4 cosines. Leave out the last",
+                _even_only)],
     mistakes={
-        "sin and cos are swapped: sin stands in the even columns. Row 0 reads 0, 1, 0, 1, …": (
-            _sincos(turn=lambda angle, n: math.pi / 2 - angle)
-        ),
-        "all sines stand before all cosines, a common variant. Here they alternate: stack on a new last axis": (
-            _sines_first
-        ),
+        "sin and cos are swapped: sin stands in the even columns. Row 0 reads 0, 1, 0, 1, …":
+            _sincos(turn=lambda angle, n: math.pi / 2 - angle),
+        "all sines stand before all cosines, a common variant. Here they alternate":
+            lambda n, dim: sincos_1d(n, dim)[:, [*range(0, dim, 2), *range(1, dim, 2)]],
         "the positions start at 1: row 0 must be position 0": _sincos(first=1),
         "the frequencies fall too slowly: the exponent of pair i is 2i/dim, not i/dim": _sincos(lambda c: c // 2),
-        "the frequencies fall too fast: the exponent is 2i over dim, not over the number of pairs, and torch.arange(0, "
-        "dim, 2) is 2i already": (_sincos(lambda c: c // 2 * 4)),
-        "the frequencies fall too fast, so the last pair has the exponent 1: it is 2i over dim, not over dim − 2": (
-            _sincos(over=lambda dim: max(dim - 2, 1))
-        ),
-        "sin and cos of one pair have two frequencies: column 2i + 1 has the exponent 2i/dim of its neighbour": (
-            _sincos(lambda c: c)
-        ),
-        "the frequencies grow: the position is divided by 10000^(2i/dim). Is a minus sign missing?": (
-            _sincos(lambda c: -(c // 2 * 2))
-        ),
+        "the frequencies fall too fast: the exponent is 2i over dim, not dim/2. torch.arange(0, dim, 2) is 2i already":
+            _sincos(lambda c: c // 2 * 4),
+        "the frequencies fall too fast: divide 2i by dim, not by dim − 2": _sincos(over=lambda dim: max(dim - 2, 1)),
+        "a pair's sin and cos have different frequencies: both have the exponent 2i/dim": _sincos(lambda c: c),
+        "the frequencies grow: divide by 10000^(2i/dim). Is a minus missing?": _sincos(lambda c: -(c // 2 * 2)),
         "every column has frequency 1: divide the position by 10000^(2i/dim)": _sincos(lambda c: 0),
         "the base is 10000, with four zeros": _sincos(base=1000),
         "// rounds the angles down to whole numbers: divide with /": _sincos(turn=lambda angle, n: angle.floor()),
-        "the angles were taken for degrees. sin and cos take radians, so no factor is needed": (
-            _sincos(turn=lambda angle, n: angle.deg2rad())
-        ),
-        "there is no 2π in the formula: the first hand turns by one radian with each step": (
-            _sincos(turn=lambda angle, n: 2 * math.pi * angle)
-        ),
-        "the odd columns hold the sine, too: they want the cosine": lambda n, dim: sincos_1d(n, dim)[
-            :, torch.arange(dim) // 2 * 2
-        ],
-        "the positions were divided by their number. A step turns the hands alike in tables of all lengths": (
-            _sincos(turn=lambda angle, n: angle / n)
-        ),
-        "dim=10 is right, dim=9 is not. The frequencies are those of dim 9, and the last cosine is left out": (
-            lambda n, dim: sincos_1d(n, dim + dim % 2)[:, :dim]
-        ),
-        "an odd dim has one cosine less": lambda n, dim: _even_only(n, dim + dim % 2),
+        "sin and cos take radians, not degrees: no factor is needed": _sincos(turn=lambda angle, n: angle.deg2rad()),
+        "there is no 2π: the first hand turns by one radian per step": _sincos(turn=lambda angle, n: math.tau * angle),
+        "the odd columns want a cosine, not a sine": lambda n, dim: sincos_1d(n, dim)[:, torch.arange(dim) // 2 * 2],
+        "the positions were divided by their number. A step is always 1": _sincos(turn=lambda angle, n: angle / n),
+        "dim=10 is right, dim=9 is not. The frequencies are those of dim 9, and the last cosine is left out":
+            lambda n, dim: sincos_1d(n, dim + dim % 2)[:, :dim],
+        "an odd dim has one cosine less": lambda n, dim: sincos_1d(n, dim + dim % 2),
         "positions are rows, features columns": lambda n, dim: sincos_1d(n, dim).T,
         "there is no batch axis": lambda n, dim: sincos_1d(n, dim)[None],
         FLOAT32: lambda n, dim: sincos_1d(n, dim).double(),
     },
     right=[_sincos()],
-    explain=_wrong_columns,
     shape="one row for each position, one column for each feature, no batch axis",
     otherwise="Column 2i is sin(p / 10000^(2i/dim)), column 2i + 1 is the cosine of the same",
-    tolerance=1e-4,
-    dtype=True,
-)
+)  # fmt: skip
 
 
 def position_similarity(table: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
@@ -377,52 +255,32 @@ def _dot_over(lengths):
 
 
 EXERCISES["position_similarity"] = Exercise(
-    reference=position_similarity,
+    reference=position_similarity, given=lambda n=6, d=4: (torch.randn(n, d) + 1,),
     truth=lambda table: F.cosine_similarity(table[:, None], table[None], dim=-1),
-    given=lambda n=6, d=4: (torch.randn(n, d) + 1,),
     mistakes={
-        "that is the dot product: divide by the lengths of both rows, so that only the direction counts": (
-            _dot_over(lambda norm: 1)
-        ),
-        "that is the dot product over √dim, as attention has it. The cosine divides by both lengths": (
-            lambda table: table @ table.T / table.shape[1] ** 0.5
-        ),
+        "that is the dot product: divide by the lengths of both rows, to compare directions": _dot_over(lambda norm: 1),
+        "the dot product over √dim is attention's: divide by both lengths": lambda x: x @ x.T / x.shape[1] ** 0.5,
         "only the row's length was divided out: the other vector has one too": _dot_over(lambda norm: norm),
         "only the column's length was divided out: the other vector has one too": _dot_over(lambda norm: norm.T),
         "one length was divided out twice, the other not at all": _dot_over(lambda norm: norm**2),
-        "the squares of the lengths were divided out: a square root is missing": _dot_over(
-            lambda norm: norm**2 * norm.T**2
-        ),
+        "the squares of the lengths were divided out: a root is missing": _dot_over(lambda norm: (norm * norm.T) ** 2),
         "a / b * c is (a / b) * c: put the product of the lengths in brackets": _dot_over(lambda norm: norm / norm.T),
-        "the length of the whole table was divided out. Each row has its own: norm over dim=1": _dot_over(
-            lambda norm: norm.square().sum()
-        ),
-        "the columns of the table were made length 1. A position is a row: norm over dim=1": (
-            lambda table: F.normalize(table, dim=0) @ F.normalize(table, dim=0).T
-        ),
-        "that is the correlation: the mean of each row was taken off first": lambda table: position_similarity(
-            table - table.mean(dim=1, keepdim=True)
-        ),
-        "that is a distance, 1 − cosine: equal positions must have similarity 1": lambda table: (
-            1 - position_similarity(table)
-        ),
+        "the whole table's length was divided out. Each row has its own: dim=1": _dot_over(lambda x: x.norm() ** 2),
+        "the columns were made length 1, not rows: dim=1": lambda x: F.normalize(x, dim=0) @ F.normalize(x, dim=0).T,
+        "that is the correlation: subtract no mean": lambda x: position_similarity(x - x.mean(dim=1, keepdim=True)),
+        "that is a distance, 1 − cosine: equal positions must have similarity 1": lambda x: 1 - position_similarity(x),
         "that is the distance between rows: equal positions must have similarity 1": lambda x: torch.cdist(x, x),
         "that is the angle: its cosine is wanted": lambda table: position_similarity(table).clamp(-1, 1).acos(),
-        "that is the size of the cosine. Its sign counts: opposite rows have −1": lambda table: position_similarity(
-            table
-        ).abs(),
+        "that is the cosine without its sign: opposite rows have −1": lambda table: position_similarity(table).abs(),
         "rows are compared with rows: (n, d) times (d, n)": lambda table: position_similarity(table.T),
         "each row was compared with itself only. Every row meets every other": lambda x: F.cosine_similarity(x, x),
     },
     right=[lambda table: F.normalize(table, dim=1) @ F.normalize(table, dim=1).T],
-    explain=lambda got, want, table: (
-        "the diagonal is 1, but other entries are not the cosine between rows i and j"
-        if same(got.diagonal(), want.diagonal(), 1e-4)
-        else "the diagonal is not 1: each position equals itself"
-    ),
+    explain=lambda got, want, table: ("the diagonal is 1, but other entries are not the cosine between rows i and j"
+        if same(got.diagonal(), want.diagonal(), 1e-4) else "the diagonal is not 1: each position equals itself"),
     shape="rows are compared with rows: (n, d) times (d, n)",
     otherwise="Entry i, j is the cosine of the angle between rows i and j",
-)
+)  # fmt: skip
 
 
 def shift_matrix(offset: int, dim: int) -> Float[Tensor, "d d"]:
@@ -433,33 +291,20 @@ def shift_matrix(offset: int, dim: int) -> Float[Tensor, "d d"]:
     return torch.block_diag(*turns)
 
 
-def _turns(exponent=lambda i: 2 * i, turn=lambda angle: angle, block=lambda sin, cos: [[cos, sin], [-sin, cos]]):
+def _turns(exponent=lambda i: 2 * i, block=lambda s, c: [[c, s], [-s, c]]):
     """The matrix block by block, by default the right one."""
 
     def fn(offset, dim):
-        matrix = torch.zeros(dim, dim)
-        for i in range(dim // 2):
-            angle = turn(offset / 10000 ** (exponent(i) / dim))
-            matrix[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = torch.tensor(block(math.sin(angle), math.cos(angle)))
-        return matrix
+        angles = [offset / 10000 ** (exponent(i) / dim) for i in range(dim // 2)]
+        return torch.block_diag(*(torch.tensor(block(math.sin(angle), math.cos(angle))) for angle in angles))
 
     return fn
-
-
-def _halves(offset, dim):
-    order = torch.cat([torch.arange(0, dim, 2), torch.arange(1, dim, 2)])
-    return shift_matrix(offset, dim)[order][:, order]
 
 
 def _by_least_squares(offset, dim):
     table = sincos_1d(200, dim).double()
     start = max(0, -offset)
     return torch.linalg.lstsq(table[start : start + 90], table[start + offset : start + offset + 90]).solution.T
-
-
-def _fitted_to_position_0(offset, dim):
-    table = sincos_1d(abs(offset) + 1, dim)
-    return torch.outer(table[offset], table[0]) / table[0].square().sum()
 
 
 def _on_the_table(fn, offset, dim):
@@ -479,255 +324,170 @@ def _where_it_serves(got, want, offset, dim):
 
 
 EXERCISES["shift_matrix"] = Exercise(
-    reference=shift_matrix,
-    truth=_turns(),
-    run=_on_the_table,
-    given=lambda pairs=4: (3, 2 * pairs),
+    reference=shift_matrix, truth=_turns(), given=lambda pairs=4: (3, 2 * pairs),
+    run=_on_the_table, explain=_where_it_serves, tolerance=1e-4,
     cases=[
-        Case(
-            given=lambda: (0, 8),
-            hint="offset 0 must give the identity",
-            caught=lambda offset, dim: shift_matrix(offset or 1, dim),
-        ),
-        Case(
-            given=lambda: (-5, 6),
-            hint="a negative offset must shift back: −5 with dim 6 does not",
-            caught=lambda offset, dim: shift_matrix(abs(offset), dim),
-        ),
+        Case(lambda: (0, 8), "offset 0 must give the identity", lambda offset, dim: shift_matrix(offset or 1, dim)),
+        Case(lambda: (-5, 6), "a negative offset must shift back: −5 with dim 6 does not",
+             lambda offset, dim: shift_matrix(abs(offset), dim)),
     ],
     mistakes={
-        "that shifts back, from p + 3 to p: a sign is wrong, or the matrix is transposed": _turns(
-            block=lambda sin, cos: [[cos, -sin], [sin, cos]]
-        ),
-        "a minus sign is missing: cos(x + a) = cos a cos x − sin a sin x": _turns(
-            block=lambda sin, cos: [[cos, sin], [sin, cos]]
-        ),
+        "that shifts back, from p + 3 to p: a wrong sign, or transposed": _turns(block=lambda s, c: [[c, -s], [s, c]]),
+        "a minus is missing: cos(x + a) = cos a cos x − sin a sin x": _turns(block=lambda s, c: [[c, s], [s, c]]),
         "every pair turns by the same angle: pair i turns by offset / 10000^(2i/dim)": _turns(lambda i: 0),
         "that shifts by 1 whatever the offset": lambda offset, dim: shift_matrix(1, dim),
         "the frequencies fall too slowly: the exponent of pair i is 2i/dim": _turns(lambda i: i),
         "the frequencies fall too fast: i counts pairs here, so the exponent is 2i/dim": _turns(lambda i: 4 * i),
         "the frequencies grow: the offset is divided by 10000^(2i/dim)": _turns(lambda i: -2 * i),
-        "column i was paired with i + dim/2. In this table partners are neighbours, 2i and 2i + 1": _halves,
-        "sin and cos are swapped: at offset 0 nothing may turn, so cos is on the diagonal": _turns(
-            block=lambda sin, cos: [[sin, cos], [-cos, sin]]
-        ),
-        "the angles were taken for degrees. sin and cos take radians, so no factor is needed": _turns(
-            turn=math.radians
-        ),
-        "M @ table[p] is table[p + 3] for p in [0] only: one matrix must serve every p": _fitted_to_position_0,
-        "only the first pair has its block. dim/2 blocks stand on the diagonal": lambda offset, dim: shift_matrix(
-            offset, dim
-        )[:2, :2],
-        "the blocks were not joined: torch.block_diag sets them on a diagonal": lambda offset, dim: (
-            shift_matrix(offset, dim).reshape(dim // 2, 2, dim // 2, 2).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
-        ),
+        "column i was paired with i + dim/2. In this table partners are neighbours, 2i and 2i + 1":
+            lambda offset, dim: rearrange(shift_matrix(offset, dim), "(i a) (j b) -> (a i) (b j)", a=2, b=2),
+        "sin and cos are swapped: cos belongs on the diagonal": _turns(block=lambda s, c: [[s, c], [-c, s]]),
+        "sin and cos take radians, not degrees: no factor is needed": lambda k, dim: shift_matrix(math.radians(k), dim),
+        "M @ table[p] is table[p + 3] for p in [0] only: one matrix must serve every p":
+            lambda k, dim: torch.outer((table := sincos_1d(abs(k) + 1, dim))[k], table[0]) / table[0].square().sum(),
+        "only the first pair has its block. There are dim/2 blocks": lambda *sizes: shift_matrix(*sizes)[:2, :2],
+        "the blocks were not joined: torch.block_diag sets them on a diagonal":
+            lambda offset, dim: torch.einsum("iaib->iab", shift_matrix(offset, dim).reshape(dim // 2, 2, dim // 2, 2)),
     },
     right=[_by_least_squares],
-    explain=_where_it_serves,
     shape="It turns dim numbers into dim numbers",
     otherwise="M @ table[p] must be table[p + offset] for every p. Try one pair of columns first",
-    tolerance=1e-4,
-)
+)  # fmt: skip
 
 
-def _grid(rows, cols, dim, pattern="(gh gw) d"):
-    """One table for the grid's rows, one for its columns, joined into ``dim``."""
-    both = torch.cat([rows[:, None].expand(-1, len(cols), -1), cols[None].expand(len(rows), -1, -1)], dim=-1)
-    return rearrange(both[..., :dim], f"gh gw d -> {pattern}")
+def _of_both(table):
+    """One table for the grid's rows and one for its columns, side by side."""
+    return lambda grid, dim: torch.cat(
+        [table(grid[0], dim).repeat_interleave(grid[1], dim=0), table(grid[1], dim).repeat(grid[0], 1)], dim=1
+    )
 
 
-def _change_2d(pattern, **sizes):
+def _as(pattern, **sizes):
     return lambda grid, dim: rearrange(sincos_2d(grid, dim), pattern, gh=grid[0], **sizes)
 
 
-def _place_by_place(grid_size, dim):
-    gh, gw = grid_size
-    rows, cols = _sincos_table(gh, dim // 2), _sincos_table(gw, dim // 2)
-    return torch.stack([torch.cat([rows[y], cols[x]]) for y in range(gh) for x in range(gw)])
-
-
 EXERCISES["sincos_2d"] = Exercise(
-    reference=sincos_2d,
-    truth=_place_by_place,
-    given=lambda gh=3, gw=5, pairs=3: ((gh, gw), 4 * pairs),
+    reference=sincos_2d, truth=_of_both(lambda n, dim: _sincos_table(n, dim // 2)),
+    given=lambda gh=3, gw=5, pairs=3: ((gh, gw), 4 * pairs), tolerance=1e-4, dtype=True,
     mistakes={
-        "the halves are swapped: the grid's row fills the first half, its column the second": lambda grid, dim: (
-            sincos_2d(grid, dim).roll(dim // 2, dims=1)
-        ),
-        "the grid is flattened column by column: patches come row by row": _change_2d("(gh gw) d -> (gw gh) d"),
-        "the halves are swapped, and the grid is flattened column by column": lambda grid, dim: sincos_2d(
-            grid[::-1], dim
-        ),
-        "both halves hold the grid's row, so all patches of a row have one position": lambda grid, dim: sincos_2d(
-            grid, dim
-        )[:, : dim // 2].repeat(1, 2),
-        "both halves hold the grid's column, so all patches of a column have one position": lambda grid, dim: sincos_2d(
-            grid, dim
-        )[:, dim // 2 :].repeat(1, 2),
-        "the two tables were added, so places (0, 1) and (1, 0) are the same: concatenate two halves": (
-            lambda grid, dim: (sincos_1d(grid[0], dim)[:, None] + sincos_1d(grid[1], dim)).flatten(0, 1)
-        ),
-        "that is the 1-D table over the patch's number: row and column want a half each": lambda grid, dim: sincos_1d(
-            grid[0] * grid[1], dim
-        ),
-        "the frequencies are those of a table of dim columns: each half is a whole sincos_1d of dim/2": (
-            lambda grid, dim: _grid(sincos_1d(grid[0], dim)[:, : dim // 2], sincos_1d(grid[1], dim)[:, : dim // 2], dim)
-        ),
-        "in each half all sines stand before all cosines (timm's order): here they alternate, as in sincos_1d": (
-            _change_2d("(gh gw) (half pair two) -> (gh gw) (half two pair)", half=2, two=2)
-        ),
-        "row and column take turns: the row fills the first half, the column the second": (
-            _change_2d("(gh gw) (two half) -> (gh gw) (half two)", two=2)
-        ),
-        "each half is a whole sincos_1d of dim/2, not of dim: that makes 2·dim columns": lambda grid, dim: sincos_2d(
-            grid, 2 * dim
-        ),
-        "the grid still has two axes: flatten it, row by row": _change_2d("(gh gw) d -> gh gw d"),
+        "the halves are swapped: first the row, then the column": lambda grid, d: sincos_2d(grid, d).roll(d // 2, 1),
+        "the grid is flattened column by column: patches come row by row": _as("(gh gw) d -> (gw gh) d"),
+        "the halves are swapped, and the grid is flattened column by column": lambda grid, d: sincos_2d(grid[::-1], d),
+        "both halves hold the row: the second is the column's": lambda g, d: sincos_2d(g, d)[:, : d // 2].repeat(1, 2),
+        "both halves hold the column: the first is the row's": lambda g, d: sincos_2d(g, d)[:, d // 2 :].repeat(1, 2),
+        "the two tables were added, so places (0, 1) and (1, 0) are the same: concatenate two halves":
+            lambda grid, dim: (sincos_1d(grid[0], dim)[:, None] + sincos_1d(grid[1], dim)).flatten(0, 1),
+        "that is a 1-D table: row and column get a half each": lambda grid, d: sincos_1d(math.prod(grid), d),
+        "the frequencies are those of a table of dim columns: each half is a whole sincos_1d of dim/2":
+            _of_both(lambda n, dim: sincos_1d(n, dim)[:, : dim // 2]),
+        "in each half all sines stand before all cosines (timm's order): here they alternate, as in sincos_1d":
+            _as("(gh gw) (half pair two) -> (gh gw) (half two pair)", half=2, two=2),
+        "row and column take turns: give each a half": _as("(gh gw) (two half) -> (gh gw) (half two)", two=2),
+        "each half must be sincos_1d of dim/2: yours make 2·dim columns": lambda grid, d: sincos_2d(grid, 2 * d),
+        "the grid still has two axes: flatten it, row by row": _as("(gh gw) d -> gh gw d"),
         FLOAT32: lambda grid, dim: sincos_2d(grid, dim).double(),
     },
-    right=[lambda grid, dim: _grid(sincos_1d(grid[0], dim // 2), sincos_1d(grid[1], dim // 2), dim)],
+    right=[_of_both(lambda n, dim: sincos_1d(n, dim // 2))],
     explain=lambda got, want, grid, dim: (
-        "the second half, its column, differs from sincos_1d of the coordinate"
-        if same(got[:, : dim // 2], want[:, : dim // 2], 1e-4)
-        else "the first half, the grid's row, differs from sincos_1d of the coordinate"
-    ),
+        "the second half, its column, differs from sincos_1d" if same(got[:, : dim // 2], want[:, : dim // 2], 1e-4)
+        else "the first half, the grid's row, differs from sincos_1d of the coordinate"),
     shape="one row for each patch; the grid's row and column fill dim/2 columns each",
     otherwise="Each row is sincos_1d of the patch's row, then sincos_1d of its column",
-    tolerance=1e-4,
-    dtype=True,
-)
+)  # fmt: skip
 
 
 def _or_without_class_token(fn, pos_embed, old, new):
     """The result. An answer that fails, but stretches a table without a class token, has forgotten that token."""
     try:
         return fn(pos_embed, old, new)
-    except (CheckFailed, NotAttempted):
-        raise
-    except Exception:
-        if pos_embed.shape[1] == 16:
+    except Exception as error:
+        if pos_embed.shape[1] == 16 and not isinstance(error, CheckFailed | NotAttempted):
             with suppress(Exception):
                 fn(pos_embed, (4, 4), new)
                 return "all rows stretched"
         raise
 
 
-def _by_pillow(pos_embed, old, new):
+def _keeping_cls(stretch):
+    return lambda table, *grids: torch.cat([table[:, :1], stretch(table[:, 1:], *grids)], dim=1)
+
+
+@_keeping_cls
+def _by_pillow(rows, old, new):
     """Each channel as an image of its own, stretched by another library."""
     import numpy as np
     from PIL import Image
 
-    channels = [
-        Image.fromarray(channel.reshape(old).float().numpy()).resize(new[::-1], Image.Resampling.BICUBIC)
-        for channel in pos_embed[0, 1:].T
-    ]
-    rows = torch.stack([torch.from_numpy(np.array(channel)).flatten() for channel in channels], dim=1)
-    return torch.cat([pos_embed[:, :1], rows[None].to(pos_embed.dtype)], dim=1)
+    images = [Image.fromarray(channel.reshape(old).float().numpy()) for channel in rows[0].T]
+    images = [np.array(image.resize(new[::-1], Image.Resampling.BICUBIC)) for image in images]
+    return torch.stack([torch.from_numpy(image).flatten() for image in images], dim=1)[None].to(rows.dtype)
 
 
-def _resample(*, shape=None, split="one (gh gw) d -> one d gh gw", merge="one (gh gw) d", **options):
+_bicubic = partial(F.interpolate, mode="bicubic", antialias=True)
+
+
+def _resample(*, shape=lambda old: old, merge="one (gh gw) d", size=lambda old, new: {"size": new}, **options):
     """A bicubic stretch with something changed."""
 
-    def fn(pos_embed, old, new):
-        gh, gw = shape(old) if shape else old
-        image = rearrange(pos_embed[:, 1:], split, gh=gh, gw=gw)
-        chosen = {"size": new, "mode": "bicubic", "antialias": True}
-        chosen |= {name: option(old, new) if callable(option) else option for name, option in options.items()}
-        image = F.interpolate(image, **{name: option for name, option in chosen.items() if option is not None})
-        return torch.cat([pos_embed[:, :1], rearrange(image, f"one d gh gw -> {merge}")], dim=1)
+    def stretch(rows, old, new):
+        gh, gw = shape(old)
+        image = rearrange(rows, "one (gh gw) d -> one d gh gw", gh=gh, gw=gw)
+        return rearrange(_bicubic(image, **size(old, new), **options), f"one d gh gw -> {merge}")
 
-    return fn
+    return _keeping_cls(stretch)
 
 
 def _flat(rows, size):
     return F.interpolate(rows.mT, size=size, mode="linear").mT
 
 
-def _reshaped_to_the_front(pos_embed, old, new):
-    image = F.interpolate(pos_embed[:, 1:].reshape(1, -1, *old), size=new, mode="bicubic", antialias=True)
-    return torch.cat([pos_embed[:, :1], image.flatten(2).mT], dim=1)
-
-
-def _reshaped_back(pos_embed, old, new):
-    rows = resample_pos_embed(pos_embed, old, new)[:, 1:].mT
-    return torch.cat([pos_embed[:, :1], rows.reshape(1, -1, pos_embed.shape[2])], dim=1)
-
-
-def _mean_class_token(pos_embed, old, new):
-    rows = resample_pos_embed(pos_embed, old, new)[:, 1:]
-    return torch.cat([rows.mean(dim=1, keepdim=True), rows], dim=1)
-
-
-def _square(pos_embed, old, new):
-    side = int((pos_embed.shape[1] - 1) ** 0.5)
-    image = pos_embed[:, 1:].reshape(1, side, side, -1).permute(0, 3, 1, 2)
-    image = F.interpolate(image, size=new, mode="bicubic", antialias=True)
-    return torch.cat([pos_embed[:, :1], image.flatten(2).mT], dim=1)
+def _square(rows, old, new):
+    side = int(rows.shape[1] ** 0.5)
+    return _bicubic(rows.reshape(1, side, side, -1).permute(0, 3, 1, 2), new).flatten(2).mT
 
 
 EXERCISES["resample_pos_embed"] = Exercise(
-    reference=resample_pos_embed,
-    truth=_by_pillow,
+    reference=resample_pos_embed, truth=_by_pillow, run=_or_without_class_token, tolerance=1e-4,
     given=lambda gh=3, gw=5, new_gh=6, new_gw=4, d=2: (torch.randn(1, 1 + gh * gw, d), (gh, gw), (new_gh, new_gw)),
     smallest={"new_gw": 2},  # PyTorch's antialiased bicubic is wrong where the width shrinks to 1
-    run=_or_without_class_token,
     cases=[
-        Case(given=lambda: (torch.randn(1, 16, 2), (3, 5), (3, 5)), hint="with an unchanged grid nothing may change"),
-        Case(
-            given=lambda: (torch.randn(1, 25, 2), (4, 6), (6, 4)),
-            hint="from 4×6 to 6×4 the number of patches stays and the grid does not: compare grids, not numbers",
-        ),
-        Case(
-            given=lambda: (torch.randn(1, 197, 2), (14, 14), (61, 61)),
-            hint="from 14×14 to 61×61, scale_factor=61 / 14 makes 60×60: ask for the grid by size=",
-            caught=_resample(size=None, scale_factor=lambda old, new: (new[0] / old[0], new[1] / old[1])),
-        ),
+        Case(lambda: (torch.randn(1, 16, 2), (3, 5), (3, 5)), "with an unchanged grid nothing may change"),
+        Case(lambda: (torch.randn(1, 25, 2), (4, 6), (6, 4)),
+             "from 4×6 to 6×4 the number of patches stays and the grid does not: compare grids, not numbers"),
+        Case(lambda: (torch.randn(1, 197, 2), (14, 14), (61, 61)),
+             "from 14×14 to 61×61, scale_factor=61 / 14 makes 60×60: ask for the grid by size=",
+             _resample(size=lambda old, new: {"scale_factor": (new[0] / old[0], new[1] / old[1])})),
     ],
     mistakes={
-        "16 rows make no 3×5 grid: the class token has no place in it. Set row 0 aside, and put it back in front": (
-            lambda pos_embed, old, new: resample_pos_embed(pos_embed, old, new, num_prefix_tokens=0)
-        ),
-        "put the class token back in front": lambda table, old, new: resample_pos_embed(table, old, new)[:, 1:],
-        "the new grid has 6·4 patches": lambda pos_embed, old, new: pos_embed.clone(),
-        "the class token went to the end: it stays token 0": lambda pos_embed, old, new: resample_pos_embed(
-            pos_embed, old, new
-        ).roll(-1, dims=1),
-        "the class token was stretched with the patches: set row 0 aside": lambda pos_embed, old, new: _flat(
-            pos_embed, 1 + new[0] * new[1]
-        ),
-        "row 0 changed. The class token has no place in the image: keep it as it is": _mean_class_token,
-        "the flat sequence was stretched. Its neighbours are not those of the image: make an image first": (
-            lambda table, old, new: torch.cat([table[:, :1], _flat(table[:, 1:], new[0] * new[1])], dim=1)
-        ),
+        "16 rows make no 3×5 grid: the class token has no place in it. Set row 0 aside, and put it back in front":
+            lambda *args: resample_pos_embed(*args, num_prefix_tokens=0),
+        "put the class token back in front": lambda *args: resample_pos_embed(*args)[:, 1:],
+        "the new grid has 6·4 patches": lambda table, old, new: table.clone(),
+        "the class token went to the end: it stays token 0": lambda *args: resample_pos_embed(*args).roll(-1, 1),
+        "the class token was stretched, too: set row 0 aside": lambda table, _, new: _flat(table, 1 + math.prod(new)),
+        "row 0 changed. The class token has no place in the image: keep it as it is":
+            lambda *args: torch.cat([(rows := resample_pos_embed(*args)[:, 1:]).mean(1, keepdim=True), rows], dim=1),
+        "the flat table was stretched: make an image first": _keeping_cls(lambda x, _, new: _flat(x, math.prod(new))),
         "the old grid was read with height and width swapped": _resample(shape=lambda old: old[::-1]),
-        "the new size was given as (width, height): torch wants (height, width)": (
-            _resample(size=lambda old, new: new[::-1])
-        ),
+        "the new size is (height, width), not (width, height)": _resample(size=lambda old, new: {"size": new[::-1]}),
         "the new image was flattened column by column": _resample(merge="one (gw gh) d"),
-        "the image is scrambled, for reshape cannot move d to the front: reshape to (1, gh, gw, d), then permute": (
-            _reshaped_to_the_front
-        ),
-        "the new image is scrambled, for reshape cannot move d to the back: permute first": _reshaped_back,
-        "that is bilinear without antialias: mode='bicubic', antialias=True": (
-            _resample(mode="bilinear", antialias=False)
-        ),
+        "the image is scrambled: reshape cannot move d to the front. Reshape to (1, gh, gw, d), then permute":
+            _keeping_cls(lambda rows, old, new: _bicubic(rows.reshape(1, -1, *old), new).flatten(2).mT),
+        "the new image is scrambled: reshape cannot move d to the back. Permute first":
+            lambda *args: _keeping_cls(lambda rows: rows.mT.reshape(rows.shape))(resample_pos_embed(*args)),
+        "that is bilinear without antialias: mode='bicubic', antialias=True":
+            _resample(mode="bilinear", antialias=False),
         "that is bilinear: mode='bicubic'": _resample(mode="bilinear"),
-        "antialias=True is missing: it counts where the grid shrinks, and changes torch's cubic": (
-            _resample(antialias=False)
-        ),
+        "antialias=True is missing: it averages where the grid shrinks, and changes torch's cubic":
+            _resample(antialias=False),
         "align_corners=True pins the outermost centres: leave it off, as timm does": _resample(align_corners=True),
-        "that is the nearest neighbour, positions in steps: mode='bicubic'": (
-            _resample(mode="nearest", antialias=False)
-        ),
-        "a grid need not be a square: take its height and width from old_grid": _square,
+        "that is the nearest neighbour, positions in steps: mode='bicubic'": _resample(mode="nearest", antialias=False),
+        "a grid need not be a square: take its height and width from old_grid": _keeping_cls(_square),
     },
     right=[_resample()],
     explain=lambda got, want, *_: (
-        "row 0 is right, but the patches are no bicubic stretch of each channel"
-        if same(got[:, :1], want[:, :1])
-        else "row 0 changed. The class token has no place in the image: keep it as it is"
-    ),
+        "row 0 is right, but the patches are not a bicubic stretch of each channel" if same(got[:, :1], want[:, :1])
+        else "row 0 changed. The class token has no place in the image: keep it as it is"),
     shape="A class token, then the patches of the new grid",
     otherwise="Row 0 stays, the others become an image, (1, d, gh, gw), which is stretched and flattened again",
-    tolerance=1e-4,
-)
+)  # fmt: skip

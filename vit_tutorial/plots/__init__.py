@@ -1,6 +1,7 @@
 """Figures that more than one place draws. Nothing else in the package imports matplotlib, and these when they draw."""
 
-from vit_tutorial.plots.basics import PALETTE, confusion_matrix, heatmap, show_images, spread_patches, use_style
+from vit_tutorial.plots.basics import confusion_matrix, heatmap, show_images, spread_patches, use_style
+from vit_tutorial.plots.colours import COLOURS, PALETTE
 from vit_tutorial.plots.diagram import Diagram, model_diagram
 from vit_tutorial.plots.inside import (
     attention_grid,
@@ -10,10 +11,13 @@ from vit_tutorial.plots.inside import (
     show_maps,
     similarity_grid,
 )
+from vit_tutorial.plots.tables import Table, table
 
 __all__ = [
+    "COLOURS",
     "PALETTE",
     "Diagram",
+    "Table",
     "attention_grid",
     "confusion_matrix",
     "distance_by_depth",
@@ -25,5 +29,6 @@ __all__ = [
     "show_maps",
     "similarity_grid",
     "spread_patches",
+    "table",
     "use_style",
 ]

@@ -7,14 +7,12 @@ from einops import rearrange
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from vit_tutorial.plots.colours import PALETTE
 from vit_tutorial.validate import check_tiles
 
 if TYPE_CHECKING:  # matplotlib takes longer to import than all of this package: whatever draws imports it then
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-# Okabe and Ito's palette: told apart with every common colour blindness, and in print.
-PALETTE = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000"]
 
 
 def use_style() -> None:

@@ -8,6 +8,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vit_tutorial.plots.colours import COLOURS, PALETTE
+
 PARTS = ("patches", "positions", "attention", "encoder", "model")
 
 # A flower of 12×12 pixels, cut into 3×3 patches of 4×4.
@@ -30,8 +32,7 @@ PIXELS = {
     "o": "#E69F00", "g": "#009E73", "e": "#A67C52",
 }  # fmt: skip
 PATCH, GRID = 4, 3
-# From plots.PALETTE, which is not imported: it would load matplotlib.
-BLUE, ORANGE, GREEN, PINK, SKY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9"
+BLUE, SKY = PALETTE[0], PALETTE[5]
 WIDTH, HEIGHT, FONT_SIZE = 480, 634, 15
 FIRST, PITCH = 147, 32.5  # middle of the class token, and from one token to the next
 
@@ -144,7 +145,7 @@ def _patches() -> list[list[str]]:
 
 def _tokens() -> list[list[str]]:
     """The class token, and for each patch one cell per row of pixels: their mean colour."""
-    tokens = [[ORANGE, "#F3CF80", "#C98A00", "#F0BF52"]]
+    tokens = [[COLOURS["class token"], "#F3CF80", "#C98A00", "#F0BF52"]]
     for pixels in _patches():
         rows = [pixels[i : i + PATCH] for i in range(0, len(pixels), PATCH)]
         tokens.append([_hex([sum(channel) / PATCH for channel in zip(*map(_rgb, row), strict=True)]) for row in rows])
@@ -169,7 +170,7 @@ def _draw_patches(pen: Pen, x: int, y: int) -> str:
         out.append(pen.frame(column - 7, y + 14, 14, 64))
         out.append(pen.arrow((column, y + 80), (column, y + 91)) + pen.arrow((column, y + 118), (column, y + 129)))
         out.append(pen.token(column, y + 132, _tokens()[i + 1]))
-    out.append(pen.box(x + 148, y + 92, 304, 26, "linear projection, c·ph·pw → d", GREEN))
+    out.append(pen.box(x + 148, y + 92, 304, 26, "linear projection, c·ph·pw → d", COLOURS["projection"]))
     out.append(pen.arrow((x + 120, y + 46), (x + 150, y + 46)))
     out.append(pen.text(x + 14, y + 157, "b c H W", code=True))
     out.append(pen.text(x + 148, y + 157, "b n d", anchor="end", code=True))
@@ -182,7 +183,7 @@ def _draw_positions(pen: Pen, x: int, y: int) -> str:
         centre = FIRST + PITCH * i
         out.append(pen.token(centre, y + 10, token))
         out.append(pen.line((centre - 4, y + 47), (centre + 4, y + 47)) + pen.line((centre, y + 43), (centre, y + 51)))
-        out.append(pen.rect(centre - 13, y + 55, 26, 21, _tint(SKY, 0.45), r=6))
+        out.append(pen.rect(centre - 13, y + 55, 26, 21, _tint(COLOURS["positions"], 0.45), r=6))
         out.append(pen.text(centre, y + 71, i, anchor="middle"))
     out.append(pen.text(x + 14, y + 48, "class token"))
     out.append(pen.text(x + 14, y + 70, "+ position"))
@@ -198,12 +199,16 @@ def _draw_encoder(pen: Pen, x: int, y: int, attention: Pen) -> str:
     stream, left, right = x + 34, x + 66, x + 190
     out.append(pen.line((stream, y + 36), (stream, y + 229), width=5, colour=pen.fill(BLUE)))
     named = BLUE if attention.strong else ""
-    for top, words, colour, line in ((y + 40, "attention", ORANGE, named), (y + 134, "MLP", SKY, "")):
+    for top, words, line in ((y + 40, "attention", named), (y + 134, "MLP", "")):
         out.append(pen.arrow((stream, top + 13), (left - 1, top + 13)))
-        out.append(pen.box(left, top, right - left, 26, "norm", PINK))
+        out.append(pen.box(left, top, right - left, 26, "norm", COLOURS["norm"]))
         out.append(pen.arrow((left + 62, top + 26), (left + 62, top + 39)))
         box = attention if named and line else pen
-        out.append(box.box(left, top + 40, right - left, 30, words, colour, line=line, width=3 if line else 1.2))
+        out.append(
+            box.box(
+                left, top + 40, right - left, 30, words, COLOURS[words.lower()], line=line, width=3 if line else 1.2
+            )
+        )
         out.append(pen.arrow((left, top + 55), (stream + 11, top + 55)))
         out.append(
             f'<circle cx="{stream}" cy="{top + 55}" r="10" fill="#FFFFFF" stroke="{pen.ink}" stroke-width="1.6"/>'
@@ -219,7 +224,7 @@ def _draw_attention(pen: Pen, x: int, y: int) -> str:
     middle = x + 24.5 + 19.7 * query
     for i, (token, weight) in enumerate(zip(tokens, weights[query], strict=True)):
         centre = x + 24.5 + 19.7 * i
-        colour = pen.fill(BLUE)
+        colour = pen.fill(COLOURS["attention"])
         out.append(pen.line((centre, y + 56), (middle, y + 87), width=0.8 + 14 * weight, colour=colour, opacity=0.75))
         out.append(pen.token(centre, y + 36, token, w=15, h=5))
     out.append(pen.token(middle, y + 87, tokens[query], w=15, h=5))
@@ -228,8 +233,10 @@ def _draw_attention(pen: Pen, x: int, y: int) -> str:
     top = max(map(max, weights))
     for i, row in enumerate(weights):
         for j, weight in enumerate(row):
-            out.append(pen.rect(x + 14 + 10 * j, y + 120 + 10 * i, 9.4, 9.4, _tint(BLUE, 0.08 + 0.92 * weight / top)))
-    out.append(pen.frame(x + 12.5, y + 118.5 + 10 * query, 102.4, 12.4, pen.ink if pen.quiet else ORANGE, 2.4))
+            shade = _tint(COLOURS["attention"], 0.08 + 0.92 * weight / top)
+            out.append(pen.rect(x + 14 + 10 * j, y + 120 + 10 * i, 9.4, 9.4, shade))
+    row = pen.ink if pen.quiet else COLOURS["query"]
+    out.append(pen.frame(x + 12.5, y + 118.5 + 10 * query, 102.4, 12.4, row, 2.4))
     for i, words in enumerate(("softmax of", "q kᵀ / √hd", "(n × n)", "times v")):
         out.append(pen.text(x + 132, y + 138 + 24 * i, words))
     return "".join(out)
@@ -240,7 +247,7 @@ def _draw_model(pen: Pen, x: int, y: int) -> str:
     out.append(pen.text(x + 14, y + 54, "class token"))
     out.append(pen.text(x + 14, y + 74, "to scores"))
     out.append(pen.token(FIRST, y + 29, _tokens()[0]))
-    for left, words, colour in ((168, "norm", PINK), (246, "head", GREEN)):
+    for left, words, colour in ((168, "norm", COLOURS["norm"]), (246, "head", COLOURS["projection"])):
         out.append(pen.arrow((x + left - 18, y + 43), (x + left - 1, y + 43)))
         out.append(pen.box(x + left, y + 28, 58, 30, words, colour))
     out.append(pen.arrow((x + 306, y + 43), (x + 322, y + 43)))

@@ -9,7 +9,8 @@ from einops import rearrange, repeat
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from vit_tutorial.plots.basics import PALETTE, show_images, spread_patches
+from vit_tutorial.plots.basics import show_images, spread_patches
+from vit_tutorial.plots.colours import PALETTE
 from vit_tutorial.validate import check_divisible
 
 if TYPE_CHECKING:  # see basics.py
