@@ -49,6 +49,46 @@ def test_train_and_evaluate(own_folder, capsys):
     assert f"after its training: {metrics['test']['accuracy']:.2%}; weights: runs/digits-3/" in out
 
 
+def test_evaluate_with_a_folder_that_has_changed(own_folder, monkeypatch, capsys):
+    monkeypatch.setenv("VIT_TUTORIAL_DATA", str(own_folder / "root"))
+    write_tree(own_folder / "mine", ("cat", "dog"), 30)
+    data = ["--dataset=folder:mine", "--model.in-chans=3", "--model.num-classes=2"]
+    main(["train", "digits", *TINY, *data])
+    metrics = json.loads((own_folder / "runs/digits/metrics.json").read_text())
+    assert metrics["classes"] == ["cat", "dog"]
+    assert {split: len(metrics["split"][split]) // 12 for split in ("train", "val")} == metrics["images"]
+    evaluate = ["evaluate", "digits", "--device", "cpu"]
+    main(evaluate)
+    assert "since then" not in capsys.readouterr().out
+    write_image(own_folder / "mine/dog/new.png", 3)
+    main(evaluate)
+    assert "since then: 1 image was added; no test image was used in training" in capsys.readouterr().out
+    (own_folder / "mine/dog").rename(own_folder / "mine/fox")
+    with pytest.raises(SystemExit) as error:
+        main(evaluate)
+    text = "folder mine cannot test this run: class 'dog' was renamed or removed; class 'fox' is new; 31"
+    assert text in last_line(error)
+    write_tree(own_folder / "mine", ("gnu",), 30)  # another number of classes, too
+    with pytest.raises(SystemExit) as error:
+        main(evaluate)
+    assert "class 'fox' is new; class 'gnu' is new" in last_line(error)
+
+
+def test_a_folder_that_changes_while_it_is_trained_on(own_folder, monkeypatch):
+    monkeypatch.setenv("VIT_TUTORIAL_DATA", str(own_folder / "root"))
+    write_tree(own_folder / "mine", ("cat", "dog"), 30)
+    fit = runs.fit
+
+    def meanwhile(*arguments, **options):
+        (own_folder / "mine/cat").rename(own_folder / "mine/ape")
+        return fit(*arguments, **options)
+
+    monkeypatch.setattr(runs, "fit", meanwhile)
+    with pytest.raises(SystemExit) as error:
+        main(["train", "digits", *TINY, "--dataset=folder:mine", "--model.in-chans=3", "--model.num-classes=2"])
+    assert "class 'cat' was renamed or removed; class 'ape' is new" in last_line(error)
+
+
 def test_evaluate_takes_ones_own_run_before_the_recorded_one(own_folder, monkeypatch, capsys):
     monkeypatch.setattr(runs, "FOLDER", own_folder / "package")
     for place, epochs in (("package", 1), ("runs", 2)):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from fake_data import write_tree
 from PIL import Image
 from sklearn.metrics import confusion_matrix
 from torch import nn
@@ -600,6 +601,27 @@ def test_checkpoint_of_another_run_is_refused(digits, tmp_path):
         ValueError, match=r"c\.pt belongs to another run: it has lr=0.003.*, this run lr=0.004.*Delete it"
     ):
         fit(small_model(), *digits, replace(config, lr=4e-3), progress=False, checkpoint=path)
+
+
+def test_a_run_does_not_go_on_with_a_folder_that_has_changed(tmp_path):
+    write_tree(tmp_path / "own", ("ape", "bee"), 20)
+    config, path = replace(CONFIG, epochs=1), tmp_path / "c.pt"
+    options = {"img_size": MODEL.img_size, "root": tmp_path}
+
+    def run():
+        splits = [load_dataset(f"folder:{tmp_path / 'own'}", split, **options) for split in ("train", "val")]
+        model = small_model(in_chans=3, num_classes=2)
+        return fit(model, *splits, config, progress=False, checkpoint=path)
+
+    assert run() == run()
+    (tmp_path / "own/bee/003.png").rename(tmp_path / "own/bee/new.png")
+    message = r"c\.pt cannot go on with folder own: 1 image was added; 1 image was removed\. Undo that, or delete it"
+    with pytest.raises(ValueError, match=message):
+        run()
+    (tmp_path / "own/bee/new.png").rename(tmp_path / "own/bee/003.png")
+    (tmp_path / "own/bee").rename(tmp_path / "own/wasp")
+    with pytest.raises(ValueError, match="folder own: class 'bee' was renamed or removed; class 'wasp' is new; "):
+        run()
 
 
 def test_checkpoint_reads_no_code_and_no_ruin(digits, tmp_path):

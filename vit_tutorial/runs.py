@@ -22,6 +22,7 @@ from vit_tutorial.archs.registry import ARCHS
 from vit_tutorial.attention import Attention, fused_attention, plain_attention
 from vit_tutorial.augment.policy import Augment
 from vit_tutorial.config import ViTConfig
+from vit_tutorial.data.folders import check_test
 from vit_tutorial.recipes import Recipe, load_split, make_model
 from vit_tutorial.training.checkpoints import reason, write_whole
 from vit_tutorial.training.distributed import rank_and_world
@@ -58,8 +59,8 @@ def run_recipe(
     Raises:
         FileNotFoundError: when the data are not there and cannot be fetched.
         OSError: when ``folder`` cannot be written; the message has the file.
-        ValueError: when recipe and data do not fit, the checkpoint in ``folder`` is of another run or damaged, or
-            another process is training there.
+        ValueError: when recipe and data do not fit, the checkpoint in ``folder`` is of another run or damaged, another
+            process is training there, or images of a folder were moved or renamed meanwhile.
         FloatingPointError: when a loss or a weight is not finite.
     """
     train, val = load_split(recipe, "train"), load_split(recipe, "val")
@@ -73,15 +74,19 @@ def run_recipe(
     writes = rank_and_world()[0] == 0
     with running_alone(folder) if writes else nullcontext():
         history = fit(model, train, val, recipe, device=device, checkpoint=checkpoint, progress=progress)
+        test = load_split(recipe, "test")
+        check_test({"classes": train.classes, "split": train.split}, test)
         metrics = {
             "name": name,
             "recipe": asdict(recipe),
             "parameters": sum(p.numel() for p in model.parameters()),
             "data": train.variant,
+            "classes": list(train.classes),
+            "split": train.split,
             "images": {"train": len(train), "val": len(val)},
             "samples_seen": len(train) * recipe.epochs,
             "history": history,
-            "test": evaluate(model, load_split(recipe, "test"), recipe),
+            "test": evaluate(model, test, recipe),
             "seconds": sum(entry["seconds"] for entry in history),
             **made,
         }

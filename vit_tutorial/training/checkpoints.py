@@ -13,6 +13,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from vit_tutorial.data.folders import folder_changes
+from vit_tutorial.data.images import Dataset, ImageFiles
 from vit_tutorial.training.ema import EMA
 from vit_tutorial.training.optimizers import MuonWithAdamW
 
@@ -26,8 +28,11 @@ def save_checkpoint(
     ema: EMA | None,
     config: Any,
     history: list[dict[str, float]],
+    data: Dataset | ImageFiles | None = None,
 ) -> None:
     """Write ``path`` as :func:`write_whole` does: a reader finds the old checkpoint or the new one.
+
+    Of ``data`` the names of the classes are kept and, if it is a folder, which images are in which split.
 
     Raises:
         OSError: if it cannot be written; the message has the path.
@@ -40,6 +45,8 @@ def save_checkpoint(
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
         "ema": ema.state if ema else None,
+        "classes": list(data.classes) if data else [],
+        "split": data.split if data else None,
     }
     file = io.BytesIO()
     torch.save(state, file)
@@ -63,7 +70,12 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def load_checkpoint(
-    path: str | Path, model: nn.Module, optimizer: Optimizer | MuonWithAdamW, ema: EMA | None, config: Any
+    path: str | Path,
+    model: nn.Module,
+    optimizer: Optimizer | MuonWithAdamW,
+    ema: EMA | None,
+    config: Any,
+    data: Dataset | ImageFiles | None = None,
 ) -> list[dict[str, float]]:
     """Restore in place what :func:`save_checkpoint` wrote; returns the history.
 
@@ -71,7 +83,8 @@ def load_checkpoint(
 
     Raises:
         OSError: if there is no such file, or it may not be read.
-        ValueError: if the file is damaged, or belongs to a run with another config or another model.
+        ValueError: if the file is damaged, or belongs to a run with another config, another model or other images in
+            the folder of ``data``; the message says what has changed.
     """
     content = Path(path).read_bytes()
     try:
@@ -81,6 +94,8 @@ def load_checkpoint(
         there = state["config"]
     except (*DAMAGED, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a whole checkpoint: {reason(error, 0)}. Delete it to start afresh") from error
+    if data and (changes := folder_changes(state, data)):
+        raise ValueError(f"{path} cannot go on with {data.variant}: {changes}. Undo that, or delete it to start afresh")
     if there != repr(config):
         raise ValueError(
             f"{path} belongs to another run: {_difference(there, repr(config))}. Delete it, or rename this run"

@@ -257,7 +257,7 @@ def fit(
 
     Raises:
         ValueError: if the model is for another number of classes, the batch cannot be divided among the processes, or
-            the checkpoint belongs to another run.
+            the checkpoint belongs to another run or to a folder that has changed since.
         FloatingPointError: if a loss or a weight is not finite; the message has the step, the learning rate and what
             to try.
     """
@@ -270,7 +270,7 @@ def fit(
     ema = EMA(model, config.ema) if config.ema else None
     history = []
     if checkpoint and Path(checkpoint).exists():
-        history = load_checkpoint(checkpoint, model, optimizer, ema, config)
+        history = load_checkpoint(checkpoint, model, optimizer, ema, config, train)
     run = DistributedDataParallel(model) if world > 1 else model
     run = torch.compile(run) if config.compile else run
     images = len(train) * config.epochs
@@ -302,7 +302,7 @@ def fit(
                 f"validation {scores['accuracy']:.2%}"
             )
             if checkpoint and rank == 0:
-                save_checkpoint(checkpoint, model, optimizer, ema, config, history)
+                save_checkpoint(checkpoint, model, optimizer, ema, config, history, train)
     if ema:
         model.load_state_dict(ema.state)
     return history
