@@ -6,6 +6,7 @@ Each command is a dataclass. tyro makes arguments of its fields and the help of 
 import re
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Literal
 
 import torch
@@ -79,6 +80,8 @@ class Train:
 
     def run(self) -> None:
         _check_device(self.device)
+        if self.name and (Path(self.name).name != self.name or self.name == ".."):
+            raise ValueError(f"--name must name one folder, as in my-run, got {self.name!r}")
         title, recipe = self.named.title, self.named.recipe
         name = self.name or title + (f"-{recipe.seed}" if recipe.seed else "")
         folder = (FOLDER if self.record else OWN_RUNS) / name
