@@ -249,7 +249,7 @@ def test_data_without_names_means_all(monkeypatch, capsys):
         (["train", "digits", "--model.num-classes", "9"], "digits needs model.num_classes 10, the recipe has 9"),
         (
             ["train", "digits", "--model.num-classes", "9", "--model.in-chans", "3"],
-            "num_classes 10 and model.in_chans 1, ",
+            "model.in_chans 1, the recipe has 9 and 3$",
         ),
         (["predict", "digits", "nope.png"], "vit-tutorial: there is no file nope.png"),
         (["train", "digits", *TINY, "--lr", "1e30", "--clip-grad", "0"], "the loss is nan at step .* Try a lower lr"),

@@ -275,3 +275,12 @@ def test_the_size_of_photographs_is_that_of_most(tmp_path, monkeypatch):
         write_image(tmp_path / f"mine/{'ab'[i % 2]}/{i}.png", i, (300, 40) if i > 5 else (8, 9))
     model = fit_to_data(replace(RECIPES["photos"], dataset=f"folder:{tmp_path / 'mine'}")).model
     assert (model.img_size, model.patch_size, model.num_classes) == ((40, 40), (5, 5), 2)
+
+
+def test_a_folder_is_told_all_that_does_not_fit(tmp_path):
+    for i in range(40):
+        write_image(tmp_path / f"mine/{'ab'[i % 2]}/{i}.png", i)
+    recipe = replace(RECIPES["digits"], dataset=f"folder:{tmp_path / 'mine'}")
+    needs = "mine needs model.num_classes 2 and model.in_chans 3, the recipe has 10 and 1; the recipe photos takes them"
+    with pytest.raises(ValueError, match=needs):
+        load_split(recipe, "train", memory=0)

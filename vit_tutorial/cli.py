@@ -47,10 +47,11 @@ def _announce(recipe: Recipe, device: str) -> None:
     model = make_model(recipe).to(device)
     (height, width), (ph, pw) = recipe.model.img_size, recipe.model.patch_size
     print(f"{train.variant}: {len(train):,} images of {len(train.classes)} classes to train on")
-    print(f"{recipe.arch} with {sum(p.numel() for p in model.parameters()):,} parameters; ", end="")
-    print(f"{height}×{width} pixels in patches of {ph}×{pw} make {recipe.model.num_tokens:,} tokens")
-    if recipe.model.num_tokens > MANY_TOKENS:
-        print("so many tokens are slow: a larger --model.patch-size or a smaller --model.img-size makes them fewer")
+    print(f"{recipe.arch} with {sum(p.numel() for p in model.parameters()):,} parameters")
+    if "resnet" not in recipe.arch:
+        print(f"{height}×{width} pixels in patches of {ph}×{pw} make {recipe.model.num_tokens:,} tokens")
+        if recipe.model.num_tokens > MANY_TOKENS:
+            print("so many tokens are slow: a larger --model.patch-size or a smaller --model.img-size makes them fewer")
     if rank_and_world()[1] == 1:
         print(f"{recipe.epochs} epochs take about {_duration(_expected_seconds(model, recipe, len(train), device))}")
 
@@ -232,7 +233,7 @@ class Predict:
     """
 
     name: Annotated[Positional[str], arg(metavar="NAME")]
-    images: Annotated[Positional[tuple[str, ...]], arg(metavar="IMAGE ...")]
+    images: Annotated[Positional[tuple[str, ...]], arg(metavar="IMAGE ...", help_behavior_hint="(required)")]
     maps: Annotated[str | None, arg(metavar="OUT.png", help_behavior_hint="(default: none)")] = None
     device: str = field(default_factory=_best_device)
 

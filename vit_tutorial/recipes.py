@@ -157,9 +157,8 @@ def load_split(recipe: Recipe, split: str, **options) -> Dataset | ImageFiles:
     if wrong := [name for name, value in needs.items() if getattr(recipe.model, name) != value]:
         wanted = " and ".join(f"model.{name} {needs[name]}" for name in wrong)
         got = " and ".join(str(getattr(recipe.model, name)) for name in wrong)
-        raise ValueError(
-            f"{recipe.dataset} needs {wanted}, the recipe has {got}; the recipe photos takes both from data"
-        )
+        hint = "; the recipe photos takes them from the images" if recipe.dataset.startswith("folder:") else ""
+        raise ValueError(f"{recipe.dataset} needs {wanted}, the recipe has {got}{hint}")
     if split == "train" and recipe.fraction < 1:
         # Each chosen image several times an epoch: as many steps as with all of them.
         chosen = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(recipe.seed))
