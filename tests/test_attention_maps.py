@@ -6,6 +6,7 @@ import pytest
 import timm
 import torch
 import torchvision
+from devices import Accelerator, Away, send_away
 from torch import nn
 
 from vit_tutorial import ViT, ViTConfig, attention_weights, plain_attention
@@ -408,3 +409,28 @@ def test_distance_on_a_rectangle_is_the_sum_written_out():
             down, right = 4 * (i // 5 - j // 5), 2 * (i % 5 - j % 5)
             want += weights[:, :, i, j] * (down**2 + right**2) ** 0.5 / 15
     torch.testing.assert_close(attention_distance(weights, config), want)
+
+
+# Contexts and devices --------------------------------------------------------------------------------------------
+
+
+def test_gradients_in_inference_mode_and_of_what_was_made_in_it():
+    model, images = make()
+    classes = torch.arange(4)
+    wanted = attention_gradients(model, images, classes)
+    with torch.inference_mode():
+        torch.testing.assert_close(attention_gradients(model, images, classes), wanted)
+        made = images.clone(), classes.clone()
+        late = make()[0]
+    torch.testing.assert_close(attention_gradients(model, *made), wanted)
+    with pytest.raises(ValueError, match=r"this ViT was made under torch.inference_mode\(\), so it has no gradients"):
+        attention_gradients(late, images)
+
+
+def test_classes_may_be_on_another_device():
+    model, images = make()
+    classes = torch.arange(4)
+    wanted = attention_gradients(model, images, classes)
+    with Accelerator():
+        got = attention_gradients(send_away(model), Away(images), classes)
+    torch.testing.assert_close([[away.inner for away in part] for part in got], list(wanted))

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from devices import Accelerator, Away, send_away
 
 from vit_tutorial import ViT, ViTConfig
 from vit_tutorial.attention_maps import attention_mass, hide_patches, mask_coverage, patch_saliency, pointing_game
@@ -135,3 +136,36 @@ def test_saliency_wants_a_class_for_each_image(no_shape_checks):
     config = ViTConfig(img_size=(4, 6), patch_size=(2, 3), num_classes=5, embed_dim=8, depth=1, num_heads=2)
     with pytest.raises(ValueError, match=r"3 images need 3 rows of class numbers, got shape \(2,\)"):
         patch_saliency(ViT(config), torch.randn(3, 3, 4, 6), torch.tensor([4, 0]))
+
+
+def small_model() -> tuple[ViT, torch.Tensor, torch.Tensor]:
+    model = ViT(ViTConfig(img_size=(4, 6), patch_size=(2, 3), num_classes=5, embed_dim=8, depth=2, num_heads=2))
+    return model.eval(), torch.randn(3, 3, 4, 6), torch.tensor([4, 0, 2])
+
+
+def test_saliency_in_inference_mode_and_of_what_was_made_in_it():
+    model, images, classes = small_model()
+    wanted = patch_saliency(model, images, classes)
+    with torch.inference_mode():
+        torch.testing.assert_close(patch_saliency(model, images, classes), wanted)
+        made, late = (images.clone(), classes.clone()), small_model()[0]
+    torch.testing.assert_close(patch_saliency(model, *made), wanted)
+    with pytest.raises(ValueError, match=r"this ViT was made under torch.inference_mode\(\)"):
+        patch_saliency(late, images, classes)
+
+
+def test_classes_patches_and_masks_may_be_on_another_device():
+    model, images, classes = small_model()
+    maps, mask, patches = torch.rand(3, 2, 2), torch.rand(3, 4, 6) < 0.5, torch.tensor([[0], [3], [2]])
+    grey = torch.rand(3, 1, 1)
+    questions = [
+        lambda model, images, maps: patch_saliency(model, images, classes),
+        lambda model, images, maps: hide_patches(images, patches, (2, 3), grey),
+        lambda model, images, maps: attention_mass(maps, mask),
+        lambda model, images, maps: pointing_game(maps, mask),
+    ]
+    wanted = [ask(model, images, maps) for ask in questions]
+    with Accelerator():
+        send_away(model)
+        got = [ask(model, Away(images), Away(maps)).inner for ask in questions]
+    torch.testing.assert_close(got, wanted)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from devices import DEVICES, NoWaiting
+from devices import DEVICES, Accelerator, Away, NoWaiting
 
 from vit_tutorial.augment import Augment, autocontrast, posterise, rand_augment, random_colour, solarise
 from vit_tutorial.augment.geometry import random_affine, random_crop, random_erase, random_flip, random_resized_crop
@@ -98,6 +98,35 @@ def test_the_dtype_is_kept_and_half_is_computed_in_float32(name, dtype):
         torch.testing.assert_close(result.float(), single, rtol=0, atol=1e-5)
     else:
         assert torch.equal(result, single.to(dtype))
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_one_image_is_no_batch(name, no_shape_checks):
+    with pytest.raises(ValueError, match=r"images must be a batch \(b, c, H, W\), got \(3, 9, 13\)"):
+        EACH[name](torch.rand(3, 9, 13), None)
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_an_empty_batch_stays_empty(name):
+    assert EACH[name](torch.rand(0, 3, 9, 13), None).shape == (0, 3, 9, 13)
+
+
+@pytest.mark.parametrize("mix", [mixup, cutmix, Augment(mixup=1.0, cutmix=1.0)])
+def test_targets_may_be_on_another_device(mix):
+    options = () if isinstance(mix, Augment) else (1.0,)
+    images, targets = torch.rand(8, 3, 9, 13), torch.eye(8)
+    torch.manual_seed(0)
+    wanted = mix(images, targets, *options)
+    torch.manual_seed(0)
+    with Accelerator():
+        got = mix(Away(images), targets, *options)
+    torch.testing.assert_close([away.inner for away in got], list(wanted))
+
+
+@pytest.mark.parametrize("mix", [mixup, cutmix])
+def test_each_image_needs_a_target(mix, no_shape_checks):
+    with pytest.raises(ValueError, match="8 images need as many targets, got 7"):
+        mix(torch.rand(8, 3, 9, 13), torch.rand(7, 5), 1.0)
 
 
 @pytest.mark.parametrize("mix", [mixup, cutmix, Augment(mixup=1.0, cutmix=1.0)])

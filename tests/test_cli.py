@@ -10,10 +10,11 @@ from dataclasses import replace
 import pytest
 import torch
 from fake_data import write_image, write_tree
+from PIL import Image
 
 from vit_tutorial import cli, runs
 from vit_tutorial.cli import main
-from vit_tutorial.data import NAMES
+from vit_tutorial.data import NAMES, load_dataset
 from vit_tutorial.recipes import RECIPES
 from vit_tutorial.training import evaluate
 from vit_tutorial.what_matters import Sweep
@@ -165,6 +166,74 @@ def test_sweep_prints_means_and_writes_rows(own_folder, monkeypatch, capsys):
     assert (own_folder / "runs/sweeps/cifar10-lr.jsonl").read_text() == before
 
 
+def train_photos(folder, monkeypatch, *options: str) -> dict:
+    """Trains on a red, a green and a blue class; the metrics."""
+    monkeypatch.setenv("VIT_TUTORIAL_DATA", str(folder / "root"))
+    for label, name in enumerate(("blue", "green", "red")):
+        for shade in range(20):
+            colour = [5 * shade] * 3
+            colour[2 - label] = 255
+            write_image(folder / f"photos/{name}/{shade:02}.png", tuple(colour), (40, 30 + shade % 2))
+    main(["train", "photos", "--device=cpu", *options])
+    return json.loads((folder / "runs/photos/metrics.json").read_text())
+
+
+def test_photos_take_sizes_and_classes_from_the_folder_and_new_ones_are_named(own_folder, monkeypatch, capsys):
+    metrics = train_photos(own_folder, monkeypatch, "--epochs=8", "--quiet")
+    assert metrics["classes"] == ["blue", "green", "red"]
+    model = metrics["recipe"]["model"]
+    assert (model["num_classes"], model["in_chans"]) == (3, 3)
+    assert (model["img_size"], model["patch_size"]) == ([24, 24], [3, 3])  # 30 pixels, so 8 patches of 3, not of 8
+    main(["evaluate", "photos", "--device", "cpu"])
+    write_image(own_folder / "new.png", (20, 20, 240), (50, 90))
+    write_image(own_folder / "other.jpg", (250, 40, 40), (24, 24))
+    capsys.readouterr()
+    main(["predict", "photos", "new.png", "other.jpg", "--maps", "maps.png", "--device", "cpu"])
+    first, second, last = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"new.png: blue [\d.]+%, (green|red) [\d.]+%, (green|red) [\d.]+%", first)
+    assert second.startswith("other.jpg: red ")
+    for line in (first, second):
+        best, *others = (float(percent) for percent in re.findall(r"([\d.]+)%", line))
+        assert best > 50 and best + sum(others) == pytest.approx(100, abs=0.2)
+    assert last == "maps: maps.png"
+    with Image.open(own_folder / "maps.png") as picture:
+        assert picture.width > picture.height > 100
+
+
+def test_tokens_and_time_are_told_before_the_first_epoch(own_folder, monkeypatch, capsys):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(cli, "run_recipe", stop)
+        main(["train", "digits", "--model.img-size", "24", "--model.patch-size", "1", "--device", "cpu"])
+    told = capsys.readouterr().out
+    assert "scikit-learn's digits: 1,257 images of 10 classes to train on" in told
+    assert "24×24 pixels in patches of 1×1 make 577 tokens\nso many tokens are slow" in told
+    assert re.search(r"30 epochs take about \d+ (s|min)|\d\.\d h", told)
+
+
+def test_measuring_the_time_changes_nothing(own_folder, capsys):
+    for option in ("--quiet", "--no-weights"):
+        main(["train", "digits", *[word for word in TINY if word != "--quiet"], "--name", option[2:], option])
+    quiet, loud = (json.loads((own_folder / f"runs/{n}/metrics.json").read_text()) for n in ("quiet", "no-weights"))
+    assert "2 epochs take about" in capsys.readouterr().out
+    for first, second in zip(quiet["history"], loud["history"], strict=True):
+        assert {**first, "seconds": 0} == {**second, "seconds": 0}
+
+
+def test_a_recorded_grey_run_names_its_digits(own_folder, capsys):
+    digits = load_dataset("digits", "test")[:20]
+    names = [f"{i}.png" for i in range(20)]
+    for name, image in zip(names, digits.images, strict=True):
+        Image.fromarray(image[0].numpy()).save(name)
+    main(["predict", "digits", *names, "--device", "cpu"])
+    best = [re.search(r"png: (\d) ", line)[1] for line in capsys.readouterr().out.splitlines()]
+    assert sum(name == str(int(label)) for name, label in zip(best, digits.labels, strict=True)) >= 17
+    main(["predict", "mnist-seed", names[0], "--device", "cpu"])  # it returns probabilities: no second softmax
+    assert float(re.search(r"[\d.]+(?=%)", capsys.readouterr().out)[0]) > 24
+
+
 def test_data_reports_sizes(capsys, own_folder, monkeypatch):
     monkeypatch.setenv("VIT_TUTORIAL_DATA", str(own_folder))
     main(["data", "digits", "shapes"])
@@ -218,6 +287,11 @@ def test_data_without_names_means_all(monkeypatch, capsys):
         (["evaluate", "nope"], "vit-tutorial: there is no finished run 'nope'"),
         (["data", "nope"], "vit-tutorial: name must be one of .*'nope'"),
         (["train", "digits", "--model.num-classes", "9"], "digits needs model.num_classes 10, the recipe has 9"),
+        (
+            ["train", "digits", "--model.num-classes", "9", "--model.in-chans", "3"],
+            "model.in_chans 1, the recipe has 9 and 3$",
+        ),
+        (["predict", "digits", "nope.png"], "vit-tutorial: there is no file nope.png"),
         (["train", "digits", *TINY, "--lr", "1e30", "--clip-grad", "0"], "the loss is nan at step .* Try a lower lr"),
         (["sweep", "mnist", "--only", "nope"], "recipe of the sweep 'mnist' must be one of base, .*; got 'nope'"),
         (["train", "digits", *TINY, "--name", "\0"], "vit-tutorial: .*null"),
@@ -272,7 +346,8 @@ def test_an_interrupted_run_says_how_to_go_on(monkeypatch):
         (["sweep", "mnist", "--only", "--quiet"], "--only needs at least one value"),
         (["evaluate", "digits", "--bogus"], "Unrecognized options: --bogus"),
         (["evaluate"], "NAME"),
-        ([], "Expected one of {train, sweep, evaluate, data}"),
+        (["predict", "digits"], "predict needs at least one IMAGE"),
+        ([], "Expected one of {train, sweep, evaluate, predict, data}"),
     ],
 )
 def test_wrong_usage_is_named(command, message, capsys):
@@ -298,7 +373,7 @@ def help_of(capsys, *command: str) -> str:
 
 def test_help_lists_commands_recipes_and_every_field(capsys):
     out = help_of(capsys)
-    for command in ("train", "sweep", "evaluate", "data"):
+    for command in ("train", "sweep", "evaluate", "predict", "data"):
         assert f"• {command} " in out
     out = help_of(capsys, "train")
     for part in (*RECIPES, "vit-tutorial train mnist --epochs 3 --model.depth 2", "--record", "--quiet"):

@@ -885,6 +885,17 @@ def test_under_autocast_and_in_inference_mode():
             assert bugs(other, images=torch.randn(IMAGES), patch_size=(4, 2)) == []
 
 
+def test_a_model_made_in_inference_mode():
+    with torch.inference_mode():
+        model = ViT(RECTANGLE)
+        with pytest.raises(
+            ValueError, match=r"this ViT was made under torch.inference_mode\(\), so it has no gradients"
+        ):
+            diagnose(model)
+    with pytest.raises(ValueError, match="inference_mode"):
+        diagnose(model, torch.randn(IMAGES))
+
+
 def test_a_finding_is_frozen():
     with pytest.raises(AttributeError):
         Finding("a", "b", "c").bug = "d"

@@ -4,18 +4,20 @@ from dataclasses import replace
 
 import pytest
 import torch
+from fake_data import write_image
 from torch import nn
 
 from vit_tutorial.archs import ARCHS, PATIENTS
 from vit_tutorial.archs.patients import last_pass
 from vit_tutorial.positions import sincos_2d
-from vit_tutorial.recipes import RECIPES, load_split, make_model
+from vit_tutorial.recipes import RECIPES, fit_to_data, load_split, make_model
 from vit_tutorial.training import loss_of, make_optimizer, to_input
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_each_recipe_takes_a_step(name):
     recipe = RECIPES[name]
+    recipe = replace(recipe, model=replace(recipe.model, num_classes=10))  # photos leaves it to its data
     model = make_model(recipe)
     images = torch.randint(256, (4, recipe.model.in_chans, *recipe.model.img_size), dtype=torch.uint8)
     loss = loss_of(model(to_input(images, recipe)), torch.eye(10)[:4], recipe)
@@ -255,3 +257,30 @@ def test_the_model_has_the_recipe_s_arch_seed_and_init():
     assert abs(model.blocks[0].attn.qkv.weight.std() - 0.02) < 1e-3
     other = make_model(replace(recipe, seed=4))
     assert not torch.equal(model.head.weight, other.head.weight)
+
+
+def test_a_recipe_that_leaves_its_sizes_to_the_data():
+    photos = replace(RECIPES["photos"], dataset="digits")
+    model = fit_to_data(photos).model
+    assert (model.img_size, model.patch_size, model.in_chans, model.num_classes) == ((8, 8), (1, 1), 1, 10)
+    assert replace(model, img_size=64, patch_size=8, in_chans=3, num_classes=0) == photos.model
+    large = replace(photos, dataset="shapes", model=replace(photos.model, img_size=(16, 32), patch_size=(4, 8)))
+    assert fit_to_data(large).model == replace(large.model, num_classes=10)
+    assert fit_to_data(RECIPES["mnist"]) is RECIPES["mnist"]
+
+
+def test_the_size_of_photographs_is_that_of_most(tmp_path, monkeypatch):
+    monkeypatch.setenv("VIT_TUTORIAL_DATA", str(tmp_path / "root"))
+    for i in range(40):
+        write_image(tmp_path / f"mine/{'ab'[i % 2]}/{i}.png", i, (300, 40) if i > 5 else (8, 9))
+    model = fit_to_data(replace(RECIPES["photos"], dataset=f"folder:{tmp_path / 'mine'}")).model
+    assert (model.img_size, model.patch_size, model.num_classes) == ((40, 40), (5, 5), 2)
+
+
+def test_a_folder_is_told_all_that_does_not_fit(tmp_path):
+    for i in range(40):
+        write_image(tmp_path / f"mine/{'ab'[i % 2]}/{i}.png", i)
+    recipe = replace(RECIPES["digits"], dataset=f"folder:{tmp_path / 'mine'}")
+    needs = "mine needs model.num_classes 2 and model.in_chans 3, the recipe has 10 and 1; the recipe photos takes them"
+    with pytest.raises(ValueError, match=needs):
+        load_split(recipe, "train", memory=0)

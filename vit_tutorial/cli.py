@@ -1,27 +1,32 @@
-"""The ``vit-tutorial`` command: ``train`` a recipe, ``sweep`` over many, ``evaluate`` one, look after ``data``.
+"""The ``vit-tutorial`` command: ``train`` a recipe, ``sweep`` over many, ``evaluate`` one, ``predict``, fetch ``data``.
 
 Each command is a dataclass. tyro makes arguments of its fields and the help of its docstring.
 """
 
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import perf_counter
 from typing import Annotated, Literal
 
 import torch
 import tyro
 from tyro.conf import CascadeSubcommandArgs, Fixed, FlagCreatePairsOff, Positional, Suppress, arg, subcommand
 
-from vit_tutorial.data import NAMES, SPLITS, data_root, load_dataset
+from vit_tutorial.attention_maps import attention_gradients, attention_map, gradient_rollout
+from vit_tutorial.data import NAMES, SPLITS, Dataset, data_root, load_dataset
 from vit_tutorial.data.folders import check_test
-from vit_tutorial.recipes import RECIPES, Recipe, load_split
-from vit_tutorial.runs import FOLDER, OWN_RUNS, find_run, load_metrics, load_recorded, run_recipe
+from vit_tutorial.data.images import decode_all
+from vit_tutorial.recipes import RECIPES, Recipe, fit_to_data, load_split, make_model
+from vit_tutorial.runs import FOLDER, OWN_RUNS, find_run, load_classes, load_metrics, load_recorded, run_recipe
 from vit_tutorial.training.distributed import process_group, rank_and_world
-from vit_tutorial.training.loop import evaluate
+from vit_tutorial.training.loop import evaluate, make_optimizer, predict, to_input, train_epoch
 from vit_tutorial.what_matters.sweeps import load_sweep, run_sweep
 from vit_tutorial.what_matters.variants import SWEEPS
 
+MANY_TOKENS = 500  # ViT-B/16 has 197
+PROBABILITIES = ("softmax-head", "patient:softmax before cross-entropy")  # what these models return already
 Flag = FlagCreatePairsOff[bool]  # --quiet, without a --no-quiet beside it
 
 
@@ -35,6 +40,42 @@ def _check_device(device: str) -> None:
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device != "cpu" and (torch.device(device).index or 0) >= gpus:
         raise ValueError(f"--device {device}: CUDA GPUs that PyTorch finds here: {gpus}. Or use --device cpu")
+
+
+def _announce(recipe: Recipe, device: str) -> None:
+    """Print what will be trained, and for about how long."""
+    train = load_split(recipe, "train", memory=0)  # the images of a folder are counted without being decoded
+    model = make_model(recipe).to(device)
+    (height, width), (ph, pw) = recipe.model.img_size, recipe.model.patch_size
+    print(f"{train.variant}: {len(train):,} images of {len(train.classes)} classes to train on")
+    print(f"{recipe.arch} with {sum(p.numel() for p in model.parameters()):,} parameters")
+    if "resnet" not in recipe.arch:
+        print(f"{height}×{width} pixels in patches of {ph}×{pw} make {recipe.model.num_tokens:,} tokens")
+        if recipe.model.num_tokens > MANY_TOKENS:
+            print("so many tokens are slow: a larger --model.patch-size or a smaller --model.img-size makes them fewer")
+    if rank_and_world()[1] == 1:
+        print(f"{recipe.epochs} epochs take about {_duration(_expected_seconds(model, recipe, len(train), device))}")
+
+
+def _expected_seconds(model: torch.nn.Module, recipe: Recipe, num_images: int, device: str) -> float:
+    """Measured on steps that change nothing, of more and more images until one takes a second."""
+    still = replace(recipe, lr=0.0, compile=False)
+    shape = (recipe.model.in_chans, *recipe.model.img_size)
+    for images in (1, 1, 8, min(recipe.batch_size, num_images)):  # the first is slower than the others
+        labels, classes = torch.zeros(images, dtype=torch.long), tuple(map(str, range(recipe.model.num_classes)))
+        batch = Dataset(torch.zeros(images, *shape, dtype=torch.uint8), labels, classes, "").to(device)
+        optimizer, start = make_optimizer(model, still), perf_counter()
+        train_epoch(model, optimizer, batch, 0, still)
+        seconds = perf_counter() - start
+        if seconds > 1 and images > 1:
+            break
+    return seconds / images * num_images * recipe.epochs
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 @dataclass(frozen=True)
@@ -58,6 +99,7 @@ class Train:
     Every field of a recipe can be overridden, the model's and the augmentation's too:
       vit-tutorial train mnist --epochs 3 --model.depth 2
       vit-tutorial train mnist --help          lists the fields and their values
+      vit-tutorial train photos --dataset folder:PATH          your own images, in PATH/<class>/
 
     An interrupted run continues when the same command is given again; a finished one is replaced with --record only.
 
@@ -68,7 +110,7 @@ class Train:
         name: name of the run.
         device: cpu, cuda or cuda:N.
         no_weights: keep the metrics only.
-        quiet: show no progress bar.
+        quiet: show no progress bar, and do not say beforehand what is trained.
     """
 
     named: Annotated[AnyRecipe, arg(name="")]
@@ -88,6 +130,9 @@ class Train:
         if not self.record and (folder / "metrics.json").exists() and not (folder / "checkpoint.pt").exists():
             raise ValueError(f"{folder} holds a finished run: give this one another --name, or delete the folder")
         with process_group(self.device) as device:
+            recipe = fit_to_data(recipe)
+            if not self.quiet and rank_and_world()[0] == 0:
+                _announce(recipe, device)
             metrics = run_recipe(
                 title,
                 recipe,
@@ -183,6 +228,71 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
+class Predict:
+    """Name what is on images, by a finished run's stored weights: your own run's in runs/, else the recorded run's.
+
+    Prints the three likeliest classes of each image.
+
+    Args:
+        name: of the run.
+        images: files.
+        maps: picture to draw: on each image, which patches speak for its class.
+        device: cpu, cuda or cuda:N.
+    """
+
+    name: Annotated[Positional[str], arg(metavar="NAME")]
+    images: Annotated[Positional[tuple[str, ...]], arg(metavar="IMAGE ...", help_behavior_hint="(required)")]
+    maps: Annotated[str | None, arg(metavar="OUT.png", help_behavior_hint="(default: none)")] = None
+    device: str = field(default_factory=_best_device)
+
+    def __post_init__(self):
+        if not self.images:
+            raise ValueError("predict needs at least one IMAGE")
+
+    def run(self) -> None:
+        _check_device(self.device)
+        for image in self.images:
+            if not Path(image).is_file():
+                raise FileNotFoundError(f"there is no file {image}")
+        folder = find_run(self.name, own_first=True)
+        model, recipe = load_recorded(folder)
+        classes = load_classes(folder)
+        images = decode_all(self.images, recipe.model.img_size)
+        if recipe.model.in_chans == 1:
+            images = images.float().mean(1, keepdim=True).byte()
+        dataset = Dataset(images, torch.zeros(len(images), dtype=torch.long), classes, "")
+        outputs = predict(model.to(self.device), dataset, recipe)
+        probabilities = outputs if recipe.arch in PROBABILITIES else outputs.softmax(dim=-1)
+        best, indices = probabilities.topk(min(3, len(classes)))
+        told = [
+            [f"{classes[k]} {p:.1%}" for p, k in zip(*row, strict=True)]
+            for row in zip(best.tolist(), indices.tolist(), strict=True)
+        ]
+        for image, names in zip(self.images, told, strict=True):
+            print(f"{image}: {', '.join(names)}")
+        if self.maps:
+            titles = [f"{Path(image).name}\n{names[0]}" for image, names in zip(self.images, told, strict=True)]
+            self._draw(model, to_input(images.to(self.device), recipe), images, indices[:, 0], titles)
+
+    def _draw(self, model, inputs, images, classes, titles) -> None:
+        from matplotlib import pyplot as plt
+
+        from vit_tutorial.plots import show_maps, use_style
+
+        rolled = [
+            gradient_rollout(*attention_gradients(model, inputs[i : i + 1], classes[i : i + 1]))
+            for i in range(len(inputs))
+        ]
+        maps = attention_map(torch.cat(rolled), model.config).cpu()
+        maps = maps / maps.sum(dim=(1, 2), keepdim=True)
+        use_style()
+        figure = show_maps(images, maps, titles, label="fraction", size=2)
+        figure.savefig(self.maps)
+        plt.close(figure)
+        print(f"maps: {self.maps}")
+
+
+@dataclass(frozen=True)
 class Data:
     """Fetch data sets into $VIT_TUTORIAL_DATA (else ~/.cache/vit-tutorial), and print the sizes of their splits.
 
@@ -217,6 +327,7 @@ class Arguments:
         Annotated[Train, subcommand("train")]
         | Annotated[Sweep, subcommand("sweep")]
         | Annotated[Evaluate, subcommand("evaluate")]
+        | Annotated[Predict, subcommand("predict")]
         | Annotated[Data, subcommand("data")],
         arg(name=""),
     ]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def to_pair(name: str, size: int | tuple[int, int]) -> tuple[int, int]:
@@ -67,6 +67,12 @@ def check_bool(name: str, value: bool) -> None:
     """Raise a ValueError unless ``value`` is True or False."""
     if not isinstance(value, bool):
         raise ValueError(f"{name} must be True or False, got {value!r}")
+
+
+def check_differentiable(model: nn.Module) -> None:
+    """Raise a ValueError if the model was made under ``torch.inference_mode()``, which forbids gradients for good."""
+    if any(parameter.is_inference() for parameter in model.parameters()):
+        raise ValueError(f"this {type(model).__name__} was made under torch.inference_mode(), so it has no gradients")
 
 
 def working_dtype(name: str, values: Tensor) -> torch.dtype:

@@ -5,7 +5,7 @@ from einops import reduce, repeat
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from vit_tutorial.attention_maps.maps import check_chosen, check_ours
+from vit_tutorial.attention_maps.maps import check_chosen, check_ours, gradients_on
 from vit_tutorial.model import ViT
 from vit_tutorial.validate import check_divisible, check_tiles, working_dtype
 
@@ -33,7 +33,7 @@ def attention_mass(maps: Float[Tensor, "b gh gw"], mask: Bool[Tensor, "b H W"]) 
         ValueError: if the map's grid does not divide the mask, or maps are not floating point.
     """
     wide = maps.to(working_dtype("maps", maps))
-    coverage = mask_coverage(mask, tuple(maps.shape[1:]), wide.dtype)
+    coverage = mask_coverage(mask.to(maps.device), tuple(maps.shape[1:]), wide.dtype)
     return ((wide * coverage).sum(dim=(1, 2)) / wide.sum(dim=(1, 2))).to(maps.dtype)
 
 
@@ -68,10 +68,11 @@ def hide_patches(
     """
     _, (ph, pw) = check_tiles(tuple(images.shape[2:]), patch_size)
     gh, gw = images.shape[2] // ph, images.shape[3] // pw
+    patches = patches.to(images.device)
     check_chosen("patch", patches, len(images), gh * gw)
     hidden = torch.zeros(len(images), gh * gw, device=images.device).scatter_(1, patches, 1)
     hidden = repeat(hidden, "b (gh gw) -> b 1 (gh ph) (gw pw)", gh=gh, ph=ph, pw=pw)
-    return torch.where(hidden == 1, torch.as_tensor(value, dtype=images.dtype, device=images.device), images)
+    return torch.where(hidden == 1, value.to(images) if isinstance(value, Tensor) else value, images)
 
 
 def patch_saliency(
@@ -87,15 +88,16 @@ def patch_saliency(
         classes: the class of each image, ``(b,)``.
 
     Raises:
-        ValueError: when the model is not this package's, there is not one class for each image, or the model does not
-            have it.
+        ValueError: when the model is not this package's or was made in inference mode, there is not one class for each
+            image, or the model does not have it.
 
     Source: Simonyan et al. 2014, "Deep inside convolutional networks", and the product with the input after it.
     """
     check_ours(model)
-    with torch.enable_grad():
-        pixels = images.detach().requires_grad_()
+    with gradients_on():
+        pixels = images.detach().clone().requires_grad_()
         logits = model(pixels)
+        classes = classes.to(logits.device).clone()
         check_chosen("class", classes, *logits.shape)
         (gradient,) = torch.autograd.grad(logits.gather(1, classes[:, None]).sum(), pixels)
     gh, gw = model.config.grid_size

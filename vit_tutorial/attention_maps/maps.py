@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vit_tutorial.attention import Attention, attention_weights
 from vit_tutorial.config import ViTConfig
 from vit_tutorial.model import ViT
-from vit_tutorial.validate import working_dtype
+from vit_tutorial.validate import check_differentiable, working_dtype
 
 
 @contextmanager
@@ -159,8 +159,8 @@ def attention_gradients(
         two lists with a tensor ``(b, h, n, n)`` for each layer: the weights, and the gradients.
 
     Raises:
-        ValueError: when the model is not this package's, there is not one class for each image, or the model does not
-            have it.
+        ValueError: when the model is not this package's or was made in inference mode, there is not one class for each
+            image, or the model does not have it.
     """
     check_ours(model)
     values: list[Tensor] = []
@@ -175,9 +175,9 @@ def attention_gradients(
         hooks.append(block.attn.proj.register_forward_pre_hook(lambda _, inputs: outputs.append(inputs[0])))
     try:
         # The images ask for gradients, so that there are some in a frozen model too.
-        with torch.enable_grad(), record_attention(model) as maps:
-            logits = model(images.detach().requires_grad_())
-            chosen = logits.argmax(dim=-1) if classes is None else classes
+        with gradients_on(), record_attention(model) as maps:
+            logits = model(images.detach().clone().requires_grad_())
+            chosen = logits.argmax(dim=-1) if classes is None else classes.to(logits.device).clone()
             check_chosen("class", chosen, *logits.shape)
             gradients = torch.autograd.grad(logits.gather(1, chosen[:, None]).sum(), outputs)
     finally:
@@ -189,12 +189,20 @@ def attention_gradients(
     return maps, [grad @ v.mT for grad, v in zip(at_heads, values, strict=True)]
 
 
+@contextmanager
+def gradients_on() -> Iterator[None]:
+    """Gradients are computed within this context, whatever the caller turned off."""
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
 def check_ours(model: nn.Module) -> None:
-    """Raise a ValueError unless the model is this package's."""
+    """Raise a ValueError unless the model is this package's, and can have gradients."""
     if not isinstance(model, ViT):
         raise ValueError(
             f"model must be vit_tutorial's ViT, got {type(model).__name__}; vit_tutorial.pretrained converts others"
         )
+    check_differentiable(model)
 
 
 def check_chosen(kind: str, numbers: Tensor, images: int, num: int) -> None:

@@ -21,13 +21,21 @@ def widened(images: Tensor) -> Tensor:
     """The images in the dtype to compute in.
 
     Raises:
-        ValueError: if they are not floating point.
+        ValueError: if they are not a batch, ``(b, c, H, W)``, or not floating point.
     """
+    check_batch(images)
     return images.to(working_dtype("images", images))
+
+
+def check_batch(images: Tensor) -> None:
+    """Raise a ValueError unless images are ``(b, c, H, W)``."""
+    if images.ndim != 4:
+        raise ValueError(f"images must be a batch (b, c, H, W), got {tuple(images.shape)}; images[None] is one of 1")
 
 
 def between(images: Tensor, low: float, high: float, generator: Generator | None, *shape: int) -> Tensor:
     """Uniform numbers of shape ``(b, *shape)`` on the images' device."""
+    check_batch(images)
     draw = torch.rand(len(images), *shape, device=images.device, generator=generator)
     return low + (high - low) * draw
 
@@ -40,6 +48,7 @@ def random_crop(
     Raises:
         ValueError: if ``padding`` is not below the image's shorter side: a window could miss the whole image.
     """
+    check_batch(images)
     b, _, height, width = images.shape
     check_int("padding", padding, 0)
     if padding >= min(height, width):
@@ -68,8 +77,15 @@ def resized_crop(
     theta = torch.zeros(len(images), 2, 3, device=images.device, dtype=widened(images).dtype)
     theta[:, 0, 0], theta[:, 0, 2] = wide, (1 - wide) * (2 * right - 1)
     theta[:, 1, 1], theta[:, 1, 2] = tall, (1 - tall) * (2 * down - 1)
-    grid = F.affine_grid(theta, [len(images), 1, *images.shape[2:]], align_corners=False)
-    return F.grid_sample(widened(images), grid, padding_mode="border", align_corners=False).to(images.dtype)
+    return _sample(images, theta, padding_mode="border")
+
+
+def _sample(images: Images, theta: Float[Tensor, "b 2 3"], padding_mode: str = "zeros") -> Images:
+    wide = widened(images)
+    if not len(images):  # affine_grid refuses it
+        return images
+    grid = F.affine_grid(theta.to(wide.dtype), [len(images), 1, *images.shape[2:]], align_corners=False)
+    return F.grid_sample(wide, grid, padding_mode=padding_mode, align_corners=False).to(images.dtype)
 
 
 def random_resized_crop(images: Images, lowest: float, generator: Generator | None = None) -> Images:
@@ -112,6 +128,7 @@ def affine(
 
     Source: grid sampling of Jaderberg et al. 2015, section 3.3, bilinear.
     """
+    check_batch(images)
     b, _, height, width = images.shape
     # For each pixel of the result we need the place it comes from: the inverse of what the image goes through.
     cos, sin = angle.cos() / size, angle.sin() / size
@@ -119,9 +136,7 @@ def affine(
     rows = [cos + shear * sin, (sin - shear * cos) * (height / width), -sin * (width / height), cos]
     inverse = torch.stack(rows, dim=1).reshape(b, 2, 2)
     origin = -(inverse * 2 * shift[:, None, :]).sum(2, keepdim=True)
-    theta = torch.cat([inverse, origin], dim=2).to(widened(images).dtype)
-    grid = F.affine_grid(theta, [b, 1, height, width], align_corners=False)
-    return F.grid_sample(widened(images), grid, align_corners=False).to(images.dtype)
+    return _sample(images, torch.cat([inverse, origin], dim=2))
 
 
 def random_affine(

@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from vit_tutorial.augment.geometry import Images, random_boxes, widened
+from vit_tutorial.augment.geometry import Images, check_batch, random_boxes
+from vit_tutorial.validate import working_dtype
 
 Targets = Float[Tensor, "b k"]
 
@@ -22,11 +23,12 @@ def mixup(images: Images, targets: Targets, alpha: float, generator: Generator |
         alpha: above 0; 1 draws fractions uniformly, less draws more of those near 0 and 1.
 
     Raises:
-        ValueError: if ``targets`` are class indices, or ``alpha`` is not finite and above 0.
+        ValueError: if images are not ``(b, c, H, W)`` in floating point, ``targets`` are class indices or not one for
+            each image, or ``alpha`` is not finite and above 0.
 
     Source: Zhang et al. 2018, section 2; the fraction is drawn for each image, not once for the batch.
     """
-    _check_targets(targets)
+    targets = _beside(images, targets)
     kept = _beta(images, alpha, generator)
     partner = torch.randperm(len(images), device=images.device, generator=generator)
     return _blend(images, partner, kept[:, None, None, None]), _blend(targets, partner, kept[:, None])
@@ -42,7 +44,7 @@ def cutmix(
     Source: Yun et al. 2019, section 3.1: the fraction kept is drawn from Beta(alpha, alpha), the rectangle has the
     image's aspect ratio and is cut at the border.
     """
-    _check_targets(targets)
+    targets = _beside(images, targets)
     partner = torch.randperm(len(images), device=images.device, generator=generator)
     side = (1 - _beta(images, alpha, generator)).sqrt()
     inside = random_boxes(images, side, side, generator, over_border=True)
@@ -51,15 +53,20 @@ def cutmix(
 
 
 def _blend(values: Tensor, partner: Tensor, kept: Tensor) -> Tensor:
-    own = widened(values)
+    own = values.to(working_dtype("images", values))
     return torch.lerp(own[partner], own, kept.to(own.dtype)).to(values.dtype)
 
 
-def _check_targets(targets: Tensor) -> None:
+def _beside(images: Tensor, targets: Tensor) -> Tensor:
+    """The targets on the images' device, if both fit together."""
+    check_batch(images)
     if targets.ndim != 2 or not targets.is_floating_point():
         raise ValueError(
             f"targets must be one-hot or soft, (b, k) in floating point, got {targets.dtype} of {tuple(targets.shape)}"
         )
+    if len(targets) != len(images):
+        raise ValueError(f"{len(images)} images need as many targets, got {len(targets)}")
+    return targets.to(images.device)
 
 
 def _beta(images: Images, alpha: float, generator: Generator | None) -> Float[Tensor, " b"]:

@@ -9,6 +9,7 @@ from vit_tutorial.archs.patients import History
 from vit_tutorial.clinic import probes
 from vit_tutorial.clinic.anatomy import Anatomy, Body
 from vit_tutorial.clinic.signs import CannotTell
+from vit_tutorial.validate import check_differentiable
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,7 @@ def diagnose(
 def _diagnose(model: nn.Module, images: Tensor | None, patch_size: int | tuple[int, int] | None) -> Diagnosis:
     if not isinstance(model, nn.Module):
         raise ValueError(f"model must be an nn.Module, got {type(model).__name__}")
+    check_differentiable(model)
     if images is None and patch_size is not None:
         raise ValueError(f"patch_size {patch_size} is for a model with images; without, the model says its own")
     tests = TESTS if images is None else TESTS_OF_OUTPUTS
