@@ -56,5 +56,5 @@ def test_the_heads_look_where_the_captions_say(from_the_middle, head, inside, at
 def test_the_model_takes_the_flower_for_a_dog():
     first, second = PROBABILITIES.topk(2).indices.tolist()
     assert (CIFAR_CLASSES[first], CIFAR_CLASSES[second]) == ("dog", "cat")
-    assert "The model calls it a dog, and very nearly a cat" in page("book/intro.md")
+    assert "It calls the flower a dog, and very nearly a cat" in page("book/intro.md")
     assert PROBABILITIES[second] > 0.9 * PROBABILITIES[first]

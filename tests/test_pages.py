@@ -61,7 +61,7 @@ def test_the_front_page_has_a_card_for_each_chapter():
     """Its title is the notebook's, and the build fills in its minutes."""
     cards = re.findall(
         r"^:::\{grid-item-card\} (.*)\n:link: \.\./notebooks/(\w+)\n:link-type: doc\n:class-card: chapter-card\n\n"
-        r"You'll be able to .*\.\n\n\{\{ minutes_(\d\d) \}\} minutes\n:::$",
+        r"[A-Z].*\.\n\n\{\{ minutes_(\d\d) \}\} minutes\n:::$",
         page("book/intro.md"),
         re.MULTILINE,
     )
@@ -85,6 +85,7 @@ def test_the_front_page_s_figures():
     recipe = load_metrics("cifar10-small")
     model = recipe["recipe"]["model"]
     assert f"{recipe['images']['train']:,} photographs of 32 × 32 pixels" in page("book/intro.md")
+    assert f"{recipe['parameters'] / 1e6:.1f} million parameters" in page("book/intro.md")
     assert model["img_size"] == [32, 32] and model["depth"] * model["num_heads"] == 18
     assert "from a published 92 % to 99 %" in page("book/intro.md")
     assert 0.99 <= min(load_metrics(run)["test"]["accuracy"] for run in ("mnist", "mnist-1", "mnist-2")) < 1
@@ -102,7 +103,7 @@ def test_the_settings_of_running_it_are_read():
 def test_running_it_names_the_folder_of_the_data(monkeypatch):
     for name in ("VIT_TUTORIAL_DATA", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    (default,) = re.findall(r"\| `(~\S+)` \|", page("book/running.md"))
+    (default,) = re.findall(r"`(~/\S+)`", page("book/running.md"))
     assert data_root() == Path(default).expanduser()
 
 
