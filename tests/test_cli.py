@@ -49,6 +49,46 @@ def test_train_and_evaluate(own_folder, capsys):
     assert f"after its training: {metrics['test']['accuracy']:.2%}; weights: runs/digits-3/" in out
 
 
+def test_evaluate_with_a_folder_that_has_changed(own_folder, monkeypatch, capsys):
+    monkeypatch.setenv("VIT_TUTORIAL_DATA", str(own_folder / "root"))
+    write_tree(own_folder / "mine", ("cat", "dog"), 30)
+    data = ["--dataset=folder:mine", "--model.in-chans=3", "--model.num-classes=2"]
+    main(["train", "digits", *TINY, *data])
+    metrics = json.loads((own_folder / "runs/digits/metrics.json").read_text())
+    assert metrics["classes"] == ["cat", "dog"]
+    assert {split: len(metrics["split"][split]) // 12 for split in ("train", "val")} == metrics["images"]
+    evaluate = ["evaluate", "digits", "--device", "cpu"]
+    main(evaluate)
+    assert "since then" not in capsys.readouterr().out
+    write_image(own_folder / "mine/dog/new.png", 3)
+    main(evaluate)
+    assert "since then: 1 image was added; no test image was used in training" in capsys.readouterr().out
+    (own_folder / "mine/dog").rename(own_folder / "mine/fox")
+    with pytest.raises(SystemExit) as error:
+        main(evaluate)
+    text = "folder mine cannot test this run: class 'dog' was renamed or removed; class 'fox' is new; 31"
+    assert text in last_line(error)
+    write_tree(own_folder / "mine", ("gnu",), 30)  # another number of classes, too
+    with pytest.raises(SystemExit) as error:
+        main(evaluate)
+    assert "class 'fox' is new; class 'gnu' is new" in last_line(error)
+
+
+def test_a_folder_that_changes_while_it_is_trained_on(own_folder, monkeypatch):
+    monkeypatch.setenv("VIT_TUTORIAL_DATA", str(own_folder / "root"))
+    write_tree(own_folder / "mine", ("cat", "dog"), 30)
+    fit = runs.fit
+
+    def meanwhile(*arguments, **options):
+        (own_folder / "mine/cat").rename(own_folder / "mine/ape")
+        return fit(*arguments, **options)
+
+    monkeypatch.setattr(runs, "fit", meanwhile)
+    with pytest.raises(SystemExit) as error:
+        main(["train", "digits", *TINY, "--dataset=folder:mine", "--model.in-chans=3", "--model.num-classes=2"])
+    assert "class 'cat' was renamed or removed; class 'ape' is new" in last_line(error)
+
+
 def test_evaluate_takes_ones_own_run_before_the_recorded_one(own_folder, monkeypatch, capsys):
     monkeypatch.setattr(runs, "FOLDER", own_folder / "package")
     for place, epochs in (("package", 1), ("runs", 2)):
@@ -181,6 +221,10 @@ def test_data_without_names_means_all(monkeypatch, capsys):
         (["train", "digits", *TINY, "--lr", "1e30", "--clip-grad", "0"], "the loss is nan at step .* Try a lower lr"),
         (["sweep", "mnist", "--only", "nope"], "recipe of the sweep 'mnist' must be one of base, .*; got 'nope'"),
         (["train", "digits", *TINY, "--name", "\0"], "vit-tutorial: .*null"),
+        *(
+            (["train", "digits", *TINY, "--name", name], f"--name must name one folder, as in my-run, got '{name}'")
+            for name in ("../x", "..", ".", "/x", "a/b")
+        ),
         (["sweep", "mnist", "--seeds", "0", "-1"], "seed must be an int of at least 0, got -1"),
         (["train", "digits", "--device", "gpu"], "--device must be cpu, cuda or cuda:N, got 'gpu'"),
         (["sweep", "mnist", "--device", "mps"], "--device must be cpu, cuda or cuda:N, got 'mps'"),
@@ -188,10 +232,11 @@ def test_data_without_names_means_all(monkeypatch, capsys):
         (["evaluate", "digits", "--device", "cuda:99"], r"--device cuda:99: CUDA GPUs that PyTorch finds here: \d"),
     ],
 )
-def test_errors_are_one_line(command, message, no_shape_checks):
+def test_errors_are_one_line_and_leave_nothing(command, message, no_shape_checks, own_folder):
     with pytest.raises(SystemExit) as error:
         main(command)
     assert re.search(message, last_line(error))
+    assert not [path for path in own_folder.rglob("*") if path != own_folder / "runs"]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA GPU")
@@ -280,3 +325,18 @@ def test_two_processes_train_what_one_trains(own_folder):
         for key in ("train_loss", "train_accuracy", "val_loss"):
             assert second[key] == pytest.approx(first[key], abs=1e-4), key
     assert two["test"]["loss"] == pytest.approx(one["test"]["loss"], abs=1e-4)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="this system limits no file's size")
+def test_a_full_disk_is_one_line_and_leaves_no_part(own_folder):
+    """A limit on a file's size stands in for it: writing beyond it fails as on a full disk, with another number."""
+    code = (
+        "import resource, vit_tutorial.cli as cli; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)); "
+        f"cli.main({['train', 'digits', *TINY]})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "vit-tutorial: [Errno 27] File too large: 'runs/digits/checkpoint.pt'\n",
+    )
+    assert list(own_folder.iterdir()) == [own_folder / "runs"] and not list((own_folder / "runs").iterdir())

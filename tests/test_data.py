@@ -142,6 +142,13 @@ def test_damaged_mnist(root, damage, message):
     assert len(load_dataset("mnist", "train", root=root)) == 25
 
 
+def test_a_label_that_is_no_digit(root):
+    file = root / "MNIST/raw/t10k-labels-idx1-ubyte"
+    file.write_bytes(file.read_bytes()[:-1] + b"\x0a")
+    with pytest.raises(ValueError, match="t10k-labels-idx1-ubyte has a label 10; digits are 0 to 9; delete it"):
+        load_dataset("mnist", "test", root=root)
+
+
 def test_cifar10_batches(tmp_path, monkeypatch):
     write_cifar_batches(tmp_path, monkeypatch)
     parts = {split: load_dataset("cifar10", split, root=tmp_path) for split in SPLITS}

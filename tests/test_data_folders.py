@@ -1,6 +1,9 @@
 """Image folders: what is found, how it is split, and a cache that never lies."""
 
+import hashlib
+import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -9,7 +12,7 @@ from fake_data import write_image, write_tree
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from vit_tutorial.data import Dataset, folders, load_dataset
-from vit_tutorial.data.folders import decode_cached, find_images
+from vit_tutorial.data.folders import check_test, decode_cached, find_images, folder_changes, split_folder
 from vit_tutorial.data.images import ImageFiles, decode_all
 
 
@@ -24,7 +27,8 @@ def test_images_are_found_in_order_and_other_files_passed_over(tmp_path):
     (tmp_path / "ape/.000.png").write_text("what some systems leave behind")
     (tmp_path / ".hidden").mkdir()
     (tmp_path / "README").write_text("")
-    files, labels, classes = find_images(tmp_path)
+    with pytest.warns(UserWarning, match="skipped 1 .txt"):
+        files, labels, classes = find_images(tmp_path)
     assert classes == ("ape", "bee")
     assert [os.path.relpath(file, tmp_path) for file in files] == [
         "ape/000.png",
@@ -56,14 +60,25 @@ def test_bad_trees(tmp_path):
         find_images(tmp_path)
 
 
+def touch_tree(folder, counts: dict[str, int], first: int = 0) -> None:
+    """Empty files, since a split asks for names only."""
+    for name, count in counts.items():
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for number in range(first, first + count):
+            (folder / name / f"IMG_{number}.jpg").touch()
+
+
+def names(part: ImageFiles) -> set[str]:
+    return {"/".join(file.split(os.sep)[-2:]) for file in part.files}
+
+
 def test_a_tree_without_splits_is_cut_80_10_10(tmp_path):
-    write_tree(tmp_path / "own", ("ape", "bee", "cat"), 10)
+    write_tree(tmp_path / "own", ("ape", "bee", "cat"), 20)
     parts = {
         split: load_dataset(f"folder:{tmp_path / 'own'}", split, root=tmp_path) for split in ("train", "val", "test")
     }
-    assert {split: len(part) for split, part in parts.items()} == {"train": 24, "val": 3, "test": 3}
     everything = sorted(number for part in parts.values() for number in value(part))
-    assert everything == [20 * label + number for label in range(3) for number in range(10)]
+    assert everything == [20 * label + number for label in range(3) for number in range(20)]
     for part in parts.values():
         assert part.classes == ("ape", "bee", "cat")
         assert part.labels.tolist() == [number // 20 for number in value(part)]
@@ -72,25 +87,161 @@ def test_a_tree_without_splits_is_cut_80_10_10(tmp_path):
         assert value(again) == value(parts["val"])
 
 
-def test_splits_that_are_there_are_used(tmp_path):
-    write_tree(tmp_path / "train", ("ape", "bee", "cat"), 10)
-    write_tree(tmp_path / "test", ("ape", "cat"), 2)
-    parts = {
-        split: load_dataset(f"folder:{tmp_path}", split, root=tmp_path / "root") for split in ("train", "val", "test")
+def test_the_first_two_tenths_of_the_hashes_are_test_and_validation(tmp_path):
+    touch_tree(tmp_path, {"ape": 300, "bee": 200})
+    tenth = 2**256 / 10
+    expected = {"test": set(), "val": set(), "train": set()}
+    for name, count in (("ape", 300), ("bee", 200)):
+        for file in (f"{name}/IMG_{number}.jpg" for number in range(count)):
+            place = int(hashlib.sha256(file.encode()).hexdigest(), 16)
+            expected["test" if place < tenth else "val" if place < 2 * tenth else "train"].add(file)
+    assert {split: names(part) for split, part in split_folder(tmp_path).items()} == expected
+
+
+def test_added_images_move_no_others(tmp_path):
+    touch_tree(tmp_path, {"ape": 100, "bee": 70})
+    before = split_folder(tmp_path)
+    touch_tree(tmp_path, {"ape": 5, "bee": 5}, first=1000)
+    after = split_folder(tmp_path)
+    for split, part in before.items():
+        assert names(part) <= names(after[split])
+    assert sum(map(len, after.values())) == 180
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_each_class_is_in_each_split_and_no_training_image_is_ever_for_the_test(tmp_path, seed):
+    """A class of three grows: where the hash draws none the nearest fills in, and may only go back to training."""
+    touch_tree(tmp_path, {"ape": 3}, first=1000 * seed)
+    seen = set()
+    for number in range(40):
+        parts = split_folder(tmp_path)
+        assert all(len(part) for part in parts.values())
+        assert not seen & names(parts["test"])
+        seen |= names(parts["train"])
+        touch_tree(tmp_path, {"ape": 1}, first=1000 * seed + 100 + number)
+
+
+def test_a_class_with_fewer_images_than_splits(tmp_path):
+    touch_tree(tmp_path / "own", {"bee": 2})
+    with pytest.raises(ValueError, match="own: no class has 3 images, one each for test, val, train"):
+        split_folder(tmp_path / "own")
+    touch_tree(tmp_path / "own", {"ape": 9})
+    with pytest.warns(UserWarning, match=r"own: classes with too few images for test, val: bee \(2\)$"):
+        parts = split_folder(tmp_path / "own")
+    assert [set(parts[split].labels.tolist()) for split in ("train", "val", "test")] == [{0, 1}, {0}, {0}]
+    touch_tree(tmp_path / "own/train", {"ape": 2, "bee": 2})
+    for name in ("ape", "bee"):
+        shutil.rmtree(tmp_path / "own" / name)
+    touch_tree(tmp_path / "own/test", {"ape": 2, "bee": 2})
+    assert {split: len(part) for split, part in split_folder(tmp_path / "own").items()} == {
+        "test": 4,
+        "val": 2,
+        "train": 2,
     }
-    assert {split: len(part) for split, part in parts.items()} == {"train": 27, "val": 3, "test": 4}
+
+
+@pytest.mark.parametrize("val", ["val", "valid"])
+def test_splits_that_are_there_are_used(tmp_path, val):
+    own = tmp_path / "own"
+    write_tree(own / "train", ("ape", "bee", "cat"), 10)
+    write_tree(own / "test", ("ape", "cat"), 2)
+    parts = {split: load_dataset(f"folder:{own}", split, root=tmp_path) for split in ("train", "val", "test")}
+    assert len(parts["train"]) + len(parts["val"]) == 30
+    assert value(parts["test"]) == [0, 1, 20, 21]
+    assert parts["test"].labels.tolist() == [0, 0, 2, 2]
     assert not set(value(parts["train"])) & set(value(parts["val"]))
-    write_tree(tmp_path / "val", ("ape", "bee", "cat"), 1)
-    assert len(load_dataset(f"folder:{tmp_path}", "train", root=tmp_path / "root")) == 30
-    assert value(load_dataset(f"folder:{tmp_path}", "val", root=tmp_path / "root")) == [0, 20, 40]
+    write_tree(own / val, ("ape", "bee", "cat"), 1)
+    assert len(load_dataset(f"folder:{own}", "train", root=tmp_path)) == 30
+    assert value(load_dataset(f"folder:{own}", "val", root=tmp_path)) == [0, 20, 40]
+
+
+def test_folders_whose_use_is_unclear(tmp_path):
+    touch_tree(tmp_path / "train", {"ape": 9})
+    touch_tree(tmp_path / "validation", {"ape": 3})
+    with pytest.warns(UserWarning, match="only the folders train are used, not validation$"):
+        split_folder(tmp_path)
+    for name in ("val", "valid"):
+        touch_tree(tmp_path / name, {"ape": 3})
+    with pytest.raises(ValueError, match="has the folders val and valid; only one of them"):
+        split_folder(tmp_path)
+
+
+def test_what_is_skipped_is_counted(tmp_path):
+    touch_tree(tmp_path, {"ape": 3, "bee": 3})
+    for name in ("ape/1.HEIC", "ape/2.heic", "bee/3.HEIC", "bee/4.gif", "bee/notes", "bee/.DS_Store"):
+        (tmp_path / name).touch()
+    with pytest.warns(UserWarning, match=r"skipped 3 \.heic, 1 \.gif, 1 without extension; images are \.jpg, "):
+        find_images(tmp_path)
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat/5.heic").touch()
+    with pytest.raises(ValueError, match=r"cat holds no image that can be read, only 1 \.heic\. Remove the folder"):
+        find_images(tmp_path)
+
+
+# What a run keeps of a folder, and what of it may change
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """A folder, and what a run keeps of it."""
+    touch_tree(tmp_path / "own", {"ape": 40, "bee": 40})
+    train = split_folder(tmp_path / "own")["train"]
+    return tmp_path / "own", {"classes": list(train.classes), "split": train.split}
+
+
+def test_the_same_folder_elsewhere_is_the_same(trained):
+    own, kept = trained
+    own.rename(own.parent / "moved")
+    assert folder_changes(kept, split_folder(own.parent / "moved")["test"]) == ""
+    assert folder_changes(json.loads(json.dumps(kept)), split_folder(own.parent / "moved")["val"]) == ""
+
+
+def test_added_and_removed_images_are_counted_and_the_test_goes_on(trained):
+    own, kept = trained
+    touch_tree(own, {"ape": 10}, first=100)
+    test = split_folder(own)["test"]
+    assert check_test(kept, test) == folder_changes(kept, test) == "10 images were added"
+    shutil.rmtree(own / "ape")
+    touch_tree(own, {"ape": 39})
+    assert check_test(kept, split_folder(own)["test"]) == "1 image was removed"
+
+
+def test_another_class_is_named(trained):
+    own, kept = trained
+    (own / "bee").rename(own / "wasp")
+    text = "folder own cannot test this run: class 'bee' was renamed or removed; class 'wasp' is new; 40"
+    with pytest.raises(ValueError, match=text):
+        check_test(kept, split_folder(own)["test"])
+
+
+def test_renamed_images_may_be_training_images(trained):
+    own, kept = trained
+    for file in sorted((own / "ape").iterdir()):
+        file.rename(file.with_name(f"ape-{file.name}"))
+    new = len([name for name in names(split_folder(own)["test"]) if "ape-" in name])
+    text = f"40 images were added; 40 images were removed. The {new} new test images may be training images by another"
+    with pytest.raises(ValueError, match=text):
+        check_test(kept, split_folder(own)["test"])
+
+
+def test_a_training_image_in_the_test_is_refused(trained):
+    own, kept = trained
+    for image in names(split_folder(own)["test"]):  # all of them, so others fill in
+        (own / image).unlink()
+    with pytest.raises(ValueError, match=r"moved to another split\. Of the 2 test images, 2 were used in training"):
+        check_test(kept, split_folder(own)["test"])
+
+
+def test_a_run_without_a_record_of_its_split(trained):
+    test = split_folder(trained[0])["test"]
+    with pytest.raises(ValueError, match=r"it is not recorded which images it was trained on\. Train it again"):
+        check_test({}, test)
+    assert folder_changes({}, load_dataset("digits", "test")) == ""  # those do not change
 
 
 def test_bad_folders(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
         load_dataset(f"folder:{tmp_path / 'nowhere'}", root=tmp_path)
-    write_tree(tmp_path / "few", ("ape", "bee"), 4)
-    with pytest.raises(ValueError, match="few has 8 images to train on; val needs a tenth: 10 at least"):
-        load_dataset(f"folder:{tmp_path / 'few'}", root=tmp_path)
     write_tree(tmp_path / "odd/test", ("ape", "bee"), 4)
     with pytest.raises(ValueError, match="odd has a folder test, but none that is called train"):
         load_dataset(f"folder:{tmp_path / 'odd'}", root=tmp_path)
@@ -109,14 +260,15 @@ def test_sizes_that_differ_need_an_img_size(tmp_path):
 def test_a_set_too_large_for_memory_streams_the_same_images(tmp_path):
     write_tree(tmp_path / "own", ("ape", "bee", "cat"), 10)
     options = {"root": tmp_path, "img_size": (4, 5)}
-    whole = load_dataset(f"folder:{tmp_path / 'own'}", **options, memory=24 * 3 * 4 * 5)
-    streamed = load_dataset(f"folder:{tmp_path / 'own'}", **options, memory=24 * 3 * 4 * 5 - 1)
+    images = len(split_folder(tmp_path / "own")["train"])
+    whole = load_dataset(f"folder:{tmp_path / 'own'}", **options, memory=images * 3 * 4 * 5)
+    streamed = load_dataset(f"folder:{tmp_path / 'own'}", **options, memory=images * 3 * 4 * 5 - 1)
     assert isinstance(whole, Dataset)
     assert isinstance(streamed, ImageFiles)
     assert whole.image_shape == streamed.image_shape == (3, 4, 5)
     assert (len(whole), whole.classes, whole.variant) == (len(streamed), streamed.classes, streamed.variant)
     assert torch.equal(whole.labels, streamed.labels)
-    numbers = torch.randperm(24).split(10)
+    numbers = torch.randperm(images).split(10)
     for ours, theirs in zip(whole.batches(numbers), streamed.batches(numbers), strict=True):
         assert torch.equal(ours[0], theirs[0])
         assert torch.equal(ours[1], theirs[1])

@@ -1,5 +1,8 @@
 """Sets in memory and on disk hand out the same batches; images are decoded whole, upright and in one size."""
 
+import os
+
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -126,6 +129,40 @@ def test_every_kind_of_image_becomes_rgb(tmp_path, mode):
     path = tmp_path / ("a.tif" if mode == "CMYK" else "a.png")
     Image.new("RGB", (5, 4), "white").convert(mode).save(path)
     assert torch.equal(decode(str(path)), torch.full((3, 4, 5), 255, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif", "pgm"])
+def test_sixteen_bits_are_scaled(tmp_path, suffix):
+    path = tmp_path / f"a.{suffix}"
+    Image.fromarray(np.array([[0, 257, 300], [32896, 65278, 65535]], dtype=np.uint16)).save(path)
+    assert decode(str(path)).tolist() == [[[0, 1, 1], [128, 254, 255]]] * 3
+    assert decode(str(path), (2, 3)).tolist() == [[[0, 1, 1], [128, 254, 255]]] * 3
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int32])
+def test_pixels_without_a_known_white_are_refused(tmp_path, kind):
+    Image.fromarray(np.ones((4, 5), dtype=kind)).save(tmp_path / "a.tif")
+    mode = "F" if kind is np.float32 else "I"
+    with pytest.raises(ValueError, match=rf"a\.tif has pixels of PIL's mode '{mode}'; .* Save it with 8 or 16 bits"):
+        decode(str(tmp_path / "a.tif"))
+
+
+def test_a_pipe_is_not_waited_for(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "a.png")
+    monkeypatch.setattr(Image, "open", lambda *_: pytest.fail("it was opened, which waits for a writer"))
+    with pytest.raises(ValueError, match=r"a\.png is not a file that can be opened"):
+        decode(str(tmp_path / "a.png"))
+
+
+def test_a_file_that_may_not_be_read_is_not_to_be_deleted(tmp_path, monkeypatch):
+    write_image(tmp_path / "a.png", 1)
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Image, "open", refuse)
+    with pytest.raises(ValueError, match=r"a\.png cannot be opened: Permission denied$"):
+        decode(str(tmp_path / "a.png"))
 
 
 def test_shorter_side_is_resized_and_the_middle_cut_out(tmp_path):

@@ -103,6 +103,85 @@ def test_damaged_weights_are_named(in_folder, monkeypatch, tmp_path, bytes_left)
         load_recorded("tiny")
 
 
+def test_one_changed_bit_in_the_weights_is_named(in_folder, tmp_path):
+    folder = shutil.copytree(in_folder[0] / "tiny", tmp_path / "tiny")
+    weights = folder / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-100] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(
+        ValueError, match=r"model.safetensors is damaged: its checksum is sha256:\w+, was sha256:\w+; train"
+    ):
+        load_recorded(folder)
+    metrics = load_metrics(folder)
+    del metrics["checksum"]  # as in runs before it was kept
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    assert load_recorded(folder)[1] == TINY
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"", "Expecting value.*"),
+        (b'{"recipe": ', "Expecting value.*"),
+        (b'{"recipe": "\xff"}', ".*can't decode byte 0xff.*"),
+        (b"[]", "'list' object has no attribute 'keys'"),
+        (b'{"recipe": {}}', "it lacks history, test"),
+    ],
+    ids=repr,
+)
+def test_damaged_metrics_are_named(in_folder, tmp_path, content, what):
+    folder = shutil.copytree(in_folder[0] / "tiny", tmp_path / "tiny")
+    (folder / "metrics.json").write_bytes(content)
+    for load in (load_metrics, load_recorded):
+        with pytest.raises(ValueError, match=rf"tiny.metrics\.json is damaged: {what}; train the run again"):
+            load(folder)
+
+
+def test_a_run_s_files_are_as_readable_as_any_other(in_folder):
+    folder = in_folder[0] / "tiny"
+    (in_folder[0] / "other").touch()
+    assert {path.stat().st_mode for path in folder.iterdir()} == {(in_folder[0] / "other").stat().st_mode}
+
+
+def test_a_weight_too_large_for_half_precision_stays_finite(monkeypatch, tmp_path):
+    """A high rate in the last step makes such weights, and the norms after them keep the loss finite."""
+
+    def huge(model, *_, **__):
+        with torch.no_grad():
+            model.head.bias.fill_(1e6)
+        return [{"seconds": 0.0}]
+
+    monkeypatch.setattr(runs, "fit", huge)
+    run_recipe("digits", TINY, tmp_path, progress=False)
+    weights = load_recorded(tmp_path)[0].state_dict()
+    assert (weights["head.bias"] == 1e6).all() and all(value.isfinite().all() for value in weights.values())
+
+
+def test_a_second_run_in_the_same_folder_is_told_of_the_first(monkeypatch, tmp_path):
+    fit, said = runs.fit, []
+
+    def twice(*arguments, **options):
+        with pytest.raises(ValueError, match=r"another process is training .*mine: wait for it, or take another name"):
+            run_recipe("digits", TINY, tmp_path / "mine", progress=False)
+        said.append(True)
+        return fit(*arguments, **options)
+
+    monkeypatch.setattr(runs, "fit", twice)
+    run_recipe("digits", replace(TINY, epochs=1), tmp_path / "mine", progress=False)
+    assert said and sorted(path.name for path in (tmp_path / "mine").iterdir()) == ["metrics.json", "model.safetensors"]
+
+
+def test_a_run_that_fails_at_once_leaves_no_folder(monkeypatch, tmp_path):
+    def fails(*_, **__):
+        raise FloatingPointError("the loss is nan at step 0 of 1")
+
+    monkeypatch.setattr(runs, "fit", fails)
+    with pytest.raises(FloatingPointError):
+        run_recipe("digits", TINY, tmp_path / "mine", progress=False)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_weights_of_another_model(in_folder, tmp_path):
     folder = shutil.copytree(in_folder[0] / "tiny", tmp_path / "tiny")
     metrics = json.loads((folder / "metrics.json").read_text())
@@ -131,9 +210,10 @@ def test_ones_own_run_first_only_where_it_is_asked_for(in_folder, monkeypatch, t
     folder, metrics = in_folder
     assert find_run("tiny", own_first=True) == folder / "tiny"
     (tmp_path / "tiny").mkdir()
-    (tmp_path / "tiny/metrics.json").write_text("{}")
+    own = {"recipe": {}, "history": [], "test": {}}
+    (tmp_path / "tiny/metrics.json").write_text(json.dumps(own))
     assert find_run("tiny", own_first=True) == tmp_path / "tiny"
-    assert load_metrics(tmp_path / "tiny") == {}
+    assert load_metrics(tmp_path / "tiny") == own
     assert find_run("tiny") == folder / "tiny"
     assert load_metrics("tiny")["history"] == metrics["history"]
 
@@ -199,6 +279,7 @@ def test_all_recorded_weights_are_small():
 def test_a_recorded_run_is_whole(name):
     metrics = load_metrics(name)
     assert metrics["name"] in RECIPES
+    assert ("checksum" in metrics) == (FOLDER / name / "model.safetensors").exists()
     assert len(metrics["history"]) == metrics["recipe"]["epochs"]
     recipe = recipe_from_dict(metrics["recipe"])
     assert recipe.dataset == metrics["recipe"]["dataset"] and recipe.arch == metrics["recipe"]["arch"]

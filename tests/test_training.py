@@ -1,5 +1,6 @@
 """The training loop does what it says, part by part; and a run can stop, go on, and be repeated."""
 
+import errno
 import math
 import re
 import signal
@@ -7,11 +8,13 @@ import subprocess
 import sys
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from fake_data import write_tree
 from PIL import Image
 from sklearn.metrics import confusion_matrix
 from torch import nn
@@ -441,20 +444,56 @@ def test_the_first_bad_step_is_named():
     stop_unless_finite(losses[:2], 1, config)
 
 
+@pytest.mark.parametrize(("lr", "what"), [(1e30, "the validation loss is nan"), (1e45, "cls_token is not finite")])
+def test_a_run_that_diverges_in_its_last_step_is_stopped(digits, tmp_path, lr, what):
+    """No training loss is taken after it. The checkpoint must not hold it either: it could never go on."""
+    train, path = digits[0], tmp_path / "c.pt"
+    config = replace(CONFIG, epochs=1, batch_size=len(train), lr=lr, warmup=0.0, clip_grad=0.0, ema=0.0)
+    said = re.escape(f"{what} after step 0 of 1, learning rate {lr:.2g}. Try a lower lr")
+    with pytest.raises(FloatingPointError, match=said):
+        fit(small_model(), *digits, config, progress=False, checkpoint=path)
+    assert not path.exists()
+
+
 def test_a_stopped_run_leaves_the_last_good_checkpoint(digits, tmp_path, monkeypatch):
     config, path = replace(CONFIG, epochs=2), tmp_path / "c.pt"
     whole = fit(small_model(), *digits, config, progress=False, checkpoint=path)
     good = path.read_bytes()
 
-    def half(state, part):
-        part.write_bytes(good[:1000])
-        raise OSError("disk full")
+    def half(part, content):
+        with part.open("wb") as file:
+            file.write(content[:1000])
+        raise OSError(errno.ENOSPC, "No space left on device")  # as a full disk says it: without a path
 
     model = small_model()
-    monkeypatch.setattr(torch, "save", half)
-    with pytest.raises(OSError, match="disk full"):
+    monkeypatch.setattr(Path, "write_bytes", half)
+    with pytest.raises(OSError, match=r"No space left on device: '.*c\.pt'"):
         save_checkpoint(path, model, make_optimizer(model, config), None, config, whole)
-    assert path.read_bytes() == good
+    assert path.read_bytes() == good and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_checkpoint_cut_anywhere_or_with_one_bit_changed_is_named(tmp_path):
+    """torch.load alone says "[Errno 22] Invalid argument" at most cuts, and loads most changed bits unnoticed."""
+    model, path = small_model(), tmp_path / "c.pt"
+    optimizer = make_optimizer(model, CONFIG)
+    save_checkpoint(path, model, optimizer, None, CONFIG, [])
+    good, weights = path.read_bytes(), small_model()
+    refused = partial(
+        pytest.raises, ValueError, match=r"c\.pt is not a whole checkpoint: .+\. Delete it to start afresh"
+    )
+    for place in range(0, len(good), len(good) // 101):
+        path.write_bytes(good[:place])
+        with refused():
+            load_checkpoint(path, model, optimizer, None, CONFIG)
+        changed = bytearray(good)
+        changed[place] ^= 1 << place % 8
+        path.write_bytes(changed)
+        try:
+            load_checkpoint(path, model, optimizer, None, CONFIG)
+        except ValueError as error:
+            assert "c.pt is not a whole checkpoint" in str(error)
+        else:  # a bit of the padding between the tensors
+            assert same_weights(model, weights)
 
 
 # Evaluation
@@ -564,6 +603,27 @@ def test_checkpoint_of_another_run_is_refused(digits, tmp_path):
         fit(small_model(), *digits, replace(config, lr=4e-3), progress=False, checkpoint=path)
 
 
+def test_a_run_does_not_go_on_with_a_folder_that_has_changed(tmp_path):
+    write_tree(tmp_path / "own", ("ape", "bee"), 20)
+    config, path = replace(CONFIG, epochs=1), tmp_path / "c.pt"
+    options = {"img_size": MODEL.img_size, "root": tmp_path}
+
+    def run():
+        splits = [load_dataset(f"folder:{tmp_path / 'own'}", split, **options) for split in ("train", "val")]
+        model = small_model(in_chans=3, num_classes=2)
+        return fit(model, *splits, config, progress=False, checkpoint=path)
+
+    assert run() == run()
+    (tmp_path / "own/bee/003.png").rename(tmp_path / "own/bee/new.png")
+    message = r"c\.pt cannot go on with folder own: 1 image was added; 1 image was removed\. Undo that, or delete it"
+    with pytest.raises(ValueError, match=message):
+        run()
+    (tmp_path / "own/bee/new.png").rename(tmp_path / "own/bee/003.png")
+    (tmp_path / "own/bee").rename(tmp_path / "own/wasp")
+    with pytest.raises(ValueError, match="folder own: class 'bee' was renamed or removed; class 'wasp' is new; "):
+        run()
+
+
 def test_checkpoint_reads_no_code_and_no_ruin(digits, tmp_path):
     model, path = small_model(), tmp_path / "c.pt"
     optimizer = make_optimizer(model, CONFIG)
@@ -631,3 +691,21 @@ def test_no_host_synchronisation_inside_an_epoch(digits):
         counts.append(sum("synchronizing" in str(warning.message) for warning in seen))
     # Those at the beginning and the end of an epoch; 18 steps more add none.
     assert counts[0] == counts[1]
+
+
+# Several processes
+
+
+@pytest.mark.parametrize(
+    ("device", "processes", "message"),
+    [
+        ("cuda", 3, r"3 processes need a GPU each, and PyTorch finds 2 here: start at most 2 \(--nproc-per-node\)"),
+        ("cuda:1", 2, "2 processes cannot share cuda:1: say cuda, and each takes a GPU of its own"),
+    ],
+)
+def test_more_processes_than_gpus_are_refused(monkeypatch, device, processes, message):
+    for name, value in {"RANK": 1, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": processes}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ValueError, match=message), training.process_group(device):
+        pytest.fail("was started")

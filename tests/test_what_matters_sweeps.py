@@ -1,7 +1,9 @@
 """A sweep's recipes differ in what their names say; its rows survive interruptions, and only current ones count."""
 
+import errno
 import json
 import math
+import multiprocessing
 from dataclasses import asdict, replace
 
 import pytest
@@ -185,6 +187,7 @@ def test_a_sweep_has_a_row_for_each_run_and_goes_on_where_it_stopped(tmp_path, m
 
 def test_a_checkpoint_of_an_older_recipe_is_not_in_the_way(tmp_path, monkeypatch):
     def interrupted(name, recipe, folder, **options):
+        folder.mkdir()
         (folder / "checkpoint.pt").write_bytes(b"of the recipe as it was then")
         raise KeyboardInterrupt
 
@@ -272,8 +275,12 @@ def _without(row: dict, key: str) -> dict:
         (lambda row: row | {"recipe": row["recipe"] | {"arch": "patient:no final norm"}}, "model.final_norm False"),
         (lambda row: row | {"recipe": _without(row["recipe"], "dataset")}, "missing .* 'dataset'"),
         (lambda row: row | {"recipe": _without(row["recipe"], "model")}, "'model'"),
+        (lambda row: row | {"recipe": row["recipe"] | {"model": None}}, "'NoneType' object has no attribute 'items'"),
         (lambda row: row | {"recipe": row["recipe"] | {"model": {"embed_dim": 12, "num_heads": 5}}}, "not divisible"),
         (lambda row: _without(row, "seed"), "'seed'"),
+        (lambda row: row | {"seed": -1}, "seed must be an int of at least 0, got -1"),
+        (lambda row: row | {"variant": ["base"]}, "unhashable"),
+        (lambda row: _without(row, "val_loss"), "'val_loss'"),
         (lambda row: [row], "list indices"),
         (lambda row: None, "'NoneType'"),
     ],
@@ -286,6 +293,71 @@ def test_a_row_that_cannot_be_what_it_says_is_refused_with_its_line(tmp_path, sp
         read_rows(path, SMALL)
     with pytest.raises(ValueError, match="line 2 is not a row"):
         run_sweep("small", SMALL, tmp_path, progress=False)
+
+
+def test_two_rows_of_one_run_are_refused_with_their_lines(tmp_path):
+    """Counted twice, a run would make intervals too narrow."""
+    run_sweep("small", SMALL, tmp_path, only=["base"], progress=False)
+    path = tmp_path / "small.jsonl"
+    first, second = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + second + first)
+    with pytest.raises(ValueError, match=r"small\.jsonl, line 3 has the run of line 1, 'base' with seed 0: delete one"):
+        read_rows(path, SMALL)
+
+
+def test_the_same_sweep_in_two_terminals_shares_the_work(tmp_path, monkeypatch):
+    real, made = sweeps.run_recipe, []
+
+    def meanwhile(name, recipe, *rest, **options):
+        made.append((recipe.warmup, recipe.seed))
+        if len(made) == 1:  # the other terminal, while the first run is under way
+            with pytest.warns(
+                UserWarning, match=r"left to other processes, which have not ended them yet: base, seed 0$"
+            ):
+                rows = run_sweep("small", SMALL, tmp_path, only=["base", "no-warmup"], progress=False)
+            assert [(row["variant"], row["seed"]) for row in rows] == [("base", 1), ("no-warmup", 0), ("no-warmup", 1)]
+        return real(name, recipe, *rest, **options)
+
+    monkeypatch.setattr(sweeps, "run_recipe", meanwhile)
+    rows = run_sweep("small", SMALL, tmp_path, only=["base", "no-warmup"], progress=False)
+    assert len(rows) == 4 and len(made) == len(set(made)) == 4
+    assert [path.name for path in tmp_path.iterdir()] == ["small.jsonl"]
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system cannot fork")
+def test_six_writers_lose_no_row(tmp_path):
+    path, row = tmp_path / "small.jsonl", {"filler": "x" * 300_000}
+
+    def write(writer: int) -> None:
+        for number in range(8):
+            sweeps._append(path, row | {"writer": writer, "number": number})
+
+    writers = [multiprocessing.get_context("fork").Process(target=write, args=[writer]) for writer in range(6)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    rows = [json.loads(line) for line in path.read_bytes().splitlines()]
+    assert sorted((row["writer"], row["number"]) for row in rows) == [(w, n) for w in range(6) for n in range(8)]
+
+
+def test_a_run_whose_row_could_not_be_written_is_not_trained_again(tmp_path, monkeypatch):
+    def full(path, content):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match=r"No space left on device: '.*small\.jsonl'"):
+        patch.setattr(sweeps, "write_whole", full)
+        run_sweep("small", SMALL, tmp_path, only=["base"], seeds=[0], progress=False)
+    monkeypatch.setattr(sweeps, "run_recipe", lambda *given, **options: pytest.fail("was run again"))
+    (row,) = run_sweep("small", SMALL, tmp_path, only=["base"], seeds=[0], progress=False)
+    assert (row["variant"], row["seed"]) == ("base", 0)
+    assert [path.name for path in tmp_path.iterdir()] == ["small.jsonl"]
+
+
+def test_a_run_that_breaks_in_its_last_step_is_no_result(tmp_path):
+    last = replace(BASE, epochs=1, batch_size=2000, lr=1e30, clip_grad=0.0, warmup=0.0)  # one step with all images
+    (row,) = run_sweep("small", Sweep({"last": last}, seeds=1), tmp_path, progress=False)
+    assert row["broke"] == "the validation loss is nan after step 0 of 1" and "test_accuracy" not in row
 
 
 def test_half_a_row_in_the_middle_is_refused_with_its_line(tmp_path):

@@ -6,6 +6,7 @@ Each command is a dataclass. tyro makes arguments of its fields and the help of 
 import re
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Literal
 
 import torch
@@ -13,6 +14,7 @@ import tyro
 from tyro.conf import CascadeSubcommandArgs, Fixed, FlagCreatePairsOff, Positional, Suppress, arg, subcommand
 
 from vit_tutorial.data import NAMES, SPLITS, data_root, load_dataset
+from vit_tutorial.data.folders import check_test
 from vit_tutorial.recipes import RECIPES, Recipe, load_split
 from vit_tutorial.runs import FOLDER, OWN_RUNS, find_run, load_metrics, load_recorded, run_recipe
 from vit_tutorial.training.distributed import process_group, rank_and_world
@@ -78,6 +80,8 @@ class Train:
 
     def run(self) -> None:
         _check_device(self.device)
+        if self.name and (Path(self.name).name != self.name or self.name == ".."):
+            raise ValueError(f"--name must name one folder, as in my-run, got {self.name!r}")
         title, recipe = self.named.title, self.named.recipe
         name = self.name or title + (f"-{recipe.seed}" if recipe.seed else "")
         folder = (FOLDER if self.record else OWN_RUNS) / name
@@ -165,12 +169,17 @@ class Evaluate:
         _check_device(self.device)
         folder = find_run(self.name, own_first=True)
         model, recipe = load_recorded(folder)
+        metrics, changes = load_metrics(folder), ""
+        if recipe.dataset.startswith("folder:"):
+            changes = check_test(metrics, load_dataset(recipe.dataset, "test", memory=0))  # without decoding
         test = load_split(recipe, "test")
         accuracy = evaluate(model.to(self.device), test, recipe)["accuracy"]
-        then = load_metrics(folder)["test"]["accuracy"]
+        then = metrics["test"]["accuracy"]
         whose = "your own run" if folder.is_relative_to(OWN_RUNS) else "the recorded run"
         print(f"{self.name}, {whose}: test accuracy {accuracy:.2%} on {len(test):,} images of {test.variant}")
         print(f"after its training: {then:.2%}; weights: {folder / 'model.safetensors'}")
+        if changes:
+            print(f"since then: {changes}; no test image was used in training")
 
 
 @dataclass(frozen=True)

@@ -1,26 +1,30 @@
 """Finished real runs: what was measured, where it comes from, and the weights (written by ``vit-tutorial train``)."""
 
 import json
-import os
 import platform
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, fields
 from functools import cache
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from vit_tutorial.archs.registry import ARCHS
 from vit_tutorial.attention import Attention, fused_attention, plain_attention
 from vit_tutorial.augment.policy import Augment
 from vit_tutorial.config import ViTConfig
+from vit_tutorial.data.folders import check_test
 from vit_tutorial.recipes import Recipe, load_split, make_model
-from vit_tutorial.training.checkpoints import reason
+from vit_tutorial.training.checkpoints import reason, write_whole
 from vit_tutorial.training.distributed import rank_and_world
 from vit_tutorial.training.loop import evaluate, fit, in_bf16
 
@@ -39,7 +43,7 @@ def run_recipe(
 ) -> dict:
     """Train a recipe to the end, going on where an interrupted run stopped, and record it in ``folder``.
 
-    The test set is read once, after the last pass. Of several processes only the first writes.
+    The test set is read once, after the last epoch. Of several processes only the first writes.
 
     Args:
         name: of the recipe.
@@ -54,8 +58,10 @@ def run_recipe(
 
     Raises:
         FileNotFoundError: when the data are not there and cannot be fetched.
-        ValueError: when recipe and data do not fit, or the checkpoint in ``folder`` is of another run.
-        FloatingPointError: when the loss is not finite.
+        OSError: when ``folder`` cannot be written; the message has the file.
+        ValueError: when recipe and data do not fit, the checkpoint in ``folder`` is of another run or damaged, another
+            process is training there, or images of a folder were moved or renamed meanwhile.
+        FloatingPointError: when a loss or a weight is not finite.
     """
     train, val = load_split(recipe, "train"), load_split(recipe, "val")
     model = make_model(recipe)
@@ -65,34 +71,79 @@ def run_recipe(
                 part.attend = plain_attention  # PyTorch's kernel is many times slower there (chapter 11)
     checkpoint = folder / "checkpoint.pt"
     made = provenance(device)  # now: the checkout may move on while this runs
-    history = fit(model, train, val, recipe, device=device, checkpoint=checkpoint, progress=progress)
-    metrics = {
-        "name": name,
-        "recipe": asdict(recipe),
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "data": train.variant,
-        "images": {"train": len(train), "val": len(val)},
-        "samples_seen": len(train) * recipe.epochs,
-        "history": history,
-        "test": evaluate(model, load_split(recipe, "test"), recipe),
-        "seconds": sum(entry["seconds"] for entry in history),
-        **made,
-    }
-    if rank_and_world()[0] == 0:
-        folder.mkdir(parents=True, exist_ok=True)
-        weights = folder / "model.safetensors"
-        weights.unlink(missing_ok=True)
-        if keep_weights:
-            save_file({key: _cast(v, torch.half).contiguous().cpu() for key, v in model.state_dict().items()}, weights)
-        part = folder / ".metrics.json.part"
-        part.write_text(json.dumps(metrics, indent=1) + "\n", encoding="utf-8")
-        os.replace(part, folder / "metrics.json")
-        checkpoint.unlink(missing_ok=True)
+    writes = rank_and_world()[0] == 0
+    with running_alone(folder) if writes else nullcontext():
+        history = fit(model, train, val, recipe, device=device, checkpoint=checkpoint, progress=progress)
+        test = load_split(recipe, "test")
+        check_test({"classes": train.classes, "split": train.split}, test)
+        metrics = {
+            "name": name,
+            "recipe": asdict(recipe),
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "data": train.variant,
+            "classes": list(train.classes),
+            "split": train.split,
+            "images": {"train": len(train), "val": len(val)},
+            "samples_seen": len(train) * recipe.epochs,
+            "history": history,
+            "test": evaluate(model, test, recipe),
+            "seconds": sum(entry["seconds"] for entry in history),
+            **made,
+        }
+        if writes:
+            weights = folder / "model.safetensors"
+            if keep_weights:
+                content = save({key: _half(value).contiguous().cpu() for key, value in model.state_dict().items()})
+                metrics["checksum"] = _checksum(content)
+                write_whole(weights, content)
+            else:
+                weights.unlink(missing_ok=True)
+            write_whole(folder / "metrics.json", (json.dumps(metrics, indent=1) + "\n").encode())
+            checkpoint.unlink(missing_ok=True)
     return metrics
 
 
-def _cast(value: Tensor, dtype: torch.dtype) -> Tensor:
-    return value.to(dtype) if value.is_floating_point() else value  # a batch norm counts its batches
+@contextmanager
+def running_alone(folder: Path) -> Iterator[None]:
+    """Make ``folder`` and keep other processes out of it within a ``with`` block; if it is empty then, it goes again.
+
+    Raises:
+        ValueError: when another process is at work there.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with locked(folder / ".lock", timeout=0):
+            yield
+    except Timeout as error:
+        raise ValueError(f"another process is training {folder}: wait for it, or take another name") from error
+    finally:
+        with suppress(OSError):  # it is not empty
+            folder.rmdir()
+
+
+@contextmanager
+def locked(path: Path, timeout: float = -1) -> Iterator[None]:
+    """Hold the lock file ``path`` within a ``with`` block; then it is gone.
+
+    Raises:
+        filelock.Timeout: when another process holds it for more than ``timeout`` seconds; −1 waits for ever.
+    """
+    with FileLock(path, timeout=timeout):
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # Windows removes no open file
+                path.unlink()
+
+
+def _checksum(content: bytes) -> str:
+    return f"sha256:{sha256(content).hexdigest()}"
+
+
+def _half(value: Tensor) -> Tensor:
+    """In half precision, unless it is a count, as a batch norm's, or has a weight that would become infinite."""
+    half = value.half() if value.is_floating_point() else value
+    return half if half.isfinite().all() else value
 
 
 def provenance(device: str) -> dict:
@@ -120,7 +171,8 @@ def _commit() -> str:
     here = Path(__file__).parent
 
     def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, check=True).stdout
+        command = ["git", "--no-optional-locks", *arguments]  # reading only: a commit made meanwhile must not fail
+        return subprocess.run(command, cwd=here, capture_output=True, text=True, check=True).stdout
 
     try:
         tracked = git("ls-files", "runs.py")
@@ -160,9 +212,17 @@ def load_metrics(run: str | Path) -> dict:
         run: its name, or its folder.
 
     Raises:
-        ValueError: when there is no such run.
+        ValueError: when there is no such run, or its ``metrics.json`` is damaged.
     """
-    return json.loads((find_run(run) / "metrics.json").read_text(encoding="utf-8"))
+    path = find_run(run) / "metrics.json"
+    try:
+        metrics = json.loads(path.read_bytes())
+        missing = {"recipe", "history", "test"} - metrics.keys()
+    except (ValueError, AttributeError) as error:
+        raise ValueError(f"{path} is damaged: {reason(error)}; train the run again") from error
+    if missing:
+        raise ValueError(f"{path} is damaged: it lacks {', '.join(sorted(missing))}; train the run again")
+    return metrics
 
 
 def load_recorded(run: str | Path) -> tuple[nn.Module, Recipe]:
@@ -172,17 +232,22 @@ def load_recorded(run: str | Path) -> tuple[nn.Module, Recipe]:
         run: its name, or its folder.
 
     Raises:
-        ValueError: when there is no such run, its weights were not kept, are damaged or do not fit its recipe, or the
-            recipe has fields that this version does not know.
+        ValueError: when there is no such run, its metrics are damaged, its weights were not kept, are damaged or do not
+            fit its recipe, or the recipe has fields that this version does not know.
     """
     folder = find_run(run)
     path = folder / "model.safetensors"
     if not path.exists():
         raise ValueError(f"the weights of {folder.name!r} were not kept; its metrics are in {folder}")
-    recipe = recipe_from_dict(load_metrics(folder)["recipe"])
+    metrics = load_metrics(folder)
+    recipe = recipe_from_dict(metrics["recipe"])
     model = ARCHS[recipe.arch](recipe.model)
+    content = path.read_bytes()
+    kept, found = metrics.get("checksum"), _checksum(content)
+    if kept not in (None, found):  # older runs have none
+        raise ValueError(f"{path} is damaged: its checksum is {found}, was {kept}; train the run again")
     try:
-        model.load_state_dict({key: _cast(value, torch.float) for key, value in load_file(path).items()})
+        model.load_state_dict({k: v.float() if v.is_floating_point() else v for k, v in load(content).items()})
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged: {reason(error)}; train the run again") from error
     except RuntimeError as error:

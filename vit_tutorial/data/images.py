@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -37,6 +37,7 @@ class Dataset:
         classes: a name for each class index.
         variant: where the images come from, in words that belong beside every result on them.
         masks: ``(num, H, W)``, true on the object; only ``shapes`` knows it.
+        split: of a folder, which images are in which split; see ``vit_tutorial.data.folders.folder_changes``.
 
     Raises:
         ValueError: if images are not bytes (a training divides them by 255), or there is not one label for each.
@@ -47,6 +48,7 @@ class Dataset:
     classes: tuple[str, ...]
     variant: str
     masks: Bool[Tensor, "num H W"] | None = None
+    split: dict[str, str] | None = field(default=None, repr=False)
 
     def __post_init__(self):
         if self.images.dtype != torch.uint8:
@@ -114,6 +116,7 @@ class ImageFiles:
         variant: where the images come from.
         img_size: (height, width); an image of another size is resized until its shorter side fits, and the middle is
             cut out. None takes them as they are, which then have to be of one size.
+        split: see :class:`Dataset`.
     """
 
     files: tuple[str, ...]
@@ -121,6 +124,7 @@ class ImageFiles:
     classes: tuple[str, ...]
     variant: str
     img_size: tuple[int, int] | None = None
+    split: dict[str, str] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.files)
@@ -182,19 +186,32 @@ class _Decoder:
 def decode(path: str, img_size: tuple[int, int] | None = None) -> UInt8[Tensor, "3 H W"]:
     """One image as RGB bytes, upright; resized by its shorter side and cut to ``img_size`` from the middle.
 
+    Grey images of 16 bits are scaled: 65,535 is white.
+
     Raises:
-        ValueError: if the file is not a whole image.
+        ValueError: if the file is not a whole image or cannot be opened, or its pixels are floats or integers of 32
+            bits, so that nothing says which value is white.
     """
+    if not os.path.isfile(path):  # opening a pipe would wait for somebody to write
+        raise ValueError(f"{path} is not a file that can be opened")
     try:
         with Image.open(path) as image:
-            if img_size:  # a large photograph need not be decoded in full: JPEG knows how to give ½, ¼ and ⅛
-                image.draft(None, (2 * max(img_size),) * 2)
-            image = ImageOps.exif_transpose(image).convert("RGB")
-            if img_size and image.size != img_size[::-1]:
-                image = ImageOps.fit(image, img_size[::-1], Image.Resampling.BILINEAR)
-            return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+            mode = image.mode
+            if mode != "F" and (mode != "I" or image.format in ("PNG", "PPM")):  # these two have 16 bits at most
+                if img_size:  # a large photograph need not be decoded in full: JPEG knows how to give ½, ¼ and ⅛
+                    image.draft(None, (2 * max(img_size),) * 2)
+                image = ImageOps.exif_transpose(image)
+                if mode[0] == "I":  # convert would make all above 255 white
+                    image = Image.fromarray((np.asarray(image) / 257).round().astype(np.uint8))
+                image = image.convert("RGB")
+                if img_size and image.size != img_size[::-1]:
+                    image = ImageOps.fit(image, img_size[::-1], Image.Resampling.BILINEAR)
+                return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+    except PermissionError as error:
+        raise ValueError(f"{path} cannot be opened: {error.strerror}") from error
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ValueError(f"{path} is not a whole image: {error}. Replace or delete it") from error
+    raise ValueError(f"{path} has pixels of PIL's mode {mode!r}; which value is white? Save it with 8 or 16 bits")
 
 
 def decode_all(

@@ -37,8 +37,9 @@ def load_dataset(
 
     Args:
         name: ``"mnist"``, ``"cifar10"``, ``"digits"`` (scikit-learn's, always there), ``"shapes"`` (drawn by us), or
-            ``"folder:PATH"`` for your own images in ``PATH/{train,val,test}/<class>/*``. Each missing split is a tenth
-            of the training images, drawn by a fixed seed; with ``PATH/<class>/*`` alone, that makes 80, 10 and 10 %.
+            ``"folder:PATH"`` for your own images in ``PATH/{train,val,test}/<class>/*``. Each missing split is about a
+            tenth of each class, drawn by a hash of the files' names; with ``PATH/<class>/*`` alone, that makes 80, 10
+            and 10 %. Images that are added later move no others.
         split: ``"train"``, ``"val"`` or ``"test"``. MNIST's and CIFAR-10's ``"val"`` are 5,000 of the training images,
             drawn by a fixed seed.
         img_size: pixels wanted, an int or a (height, width) pair; None keeps them. An image of a folder is resized by

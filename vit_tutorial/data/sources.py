@@ -37,6 +37,8 @@ def mnist(root: Path, split: str, download: bool) -> Dataset:
     if images.ndim != 3 or labels.shape != images.shape[:1]:
         found = f"images {tuple(images.shape)} and labels {tuple(labels.shape)}"
         raise ValueError(f"{root / 'MNIST' / 'raw'} has {found}, which do not belong together; {_RETRY}")
+    if (labels > 9).any():
+        raise ValueError(f"{root / 'MNIST' / 'raw' / names[1]} has a label {labels.max()}; digits are 0 to 9; {_RETRY}")
     return _without_val(Dataset(images[:, None], labels.long(), tuple("0123456789"), "MNIST"), split)
 
 

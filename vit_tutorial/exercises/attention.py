@@ -463,7 +463,11 @@ EXERCISES["rows_are_independent"] = Exercise(
         _case(False, lambda x: x + 0.01 * x.mean(dim=0, keepdim=True),
               "True for a sick layer: the other rows count for only one hundredth. A tolerance of 1e-5 finds it",
               _apart(lambda a, b: torch.allclose(a, b, atol=0.1))),
+        Case(lambda: (lambda x: torch.cat([x[:4], x[4:].cumsum(dim=0)]), torch.randn(6, 3, 8)), truth=False,
+             hint="True for a sick layer on 6 rows: the last two depend on each other. Try len(x) rows, not 4",
+             caught=_none_moves([(j, i) for i in range(4) for j in range(4) if i != j])),
     ],
-    right=[_by_gradients, _none_moves([(j, i) for i in range(4) for j in range(4) if i != j])],
+    right=[_by_gradients,
+           lambda layer, x: not any(_moves(layer, x, torch.arange(len(x)) != i, i) for i in range(len(x)))],
     shape="One answer for all rows",
 )  # fmt: skip

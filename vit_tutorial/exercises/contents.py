@@ -1,37 +1,20 @@
 """Which exercises each chapter has, in its order: so that a chapter loads its own and no others."""
 
-CHAPTERS = {
-    "patches": ("num_patches", "patchify", "unpatchify", "kernel_to_matrix", "pad_to_patches"),
-    "positions": (
-        "order_blind", "add_cls_token", "sincos_1d", "position_similarity", "shift_matrix", "sincos_2d",
-        "resample_pos_embed",
-    ),
-    "attention": (
-        "softmax_rows", "attention_weights", "row_entropy", "split_heads", "merge_heads", "fuse_qkv",
-        "weights_from_kernel", "rows_are_independent",
-    ),
-    "encoder": (
-        "layer_norm", "gelu", "pre_norm_block", "drop_path", "drop_path_rates", "block_multiply_adds", "norm_is_alive",
-    ),
-    "model": (
-        "forward_features", "pool_tokens", "count_parameters", "cross_entropy", "confusion_counts",
-        "softmax_loss_floor",
-    ),
-    "training": (
-        "mean_over_images", "accuracy_per_class", "warmup_cosine", "parameter_groups", "smooth_labels", "random_crop",
-        "mix_pairs",
-    ),
-    "recipes": (
-        "update_average", "cut_and_mix", "split_product", "most_confused_pairs", "expected_calibration_error",
-        "loss_weights",
-    ),
-    "attention_maps": ("record_maps", "rollout", "weight_gradient", "mean_distance", "mass_on_object", "hide_top"),
-    "pretrained": ("memory_of", "rename_key", "split_in_proj", "top_k_names", "linear_probe", "loading_report"),
-    "what_matters": ("effect_interval", "equal_width", "crossing", "shift"),
-    "speed": ("training_flops", "fit_cost", "pareto_front"),
-    "clinic": (
-        "outputs_are_probabilities", "images_are_independent", "dead_norms", "patches_stay_together",
-        "embed_matches_conv", "ends_with_norm", "heads_see_everything", "scale_is_right", "any_batch_size",
-        "chosen_without_the_test_set",
-    ),
-}  # fmt: skip
+_NAMES = {
+    "patches": "num_patches patchify unpatchify kernel_to_matrix pad_to_patches",
+    "positions": "order_blind add_cls_token sincos_1d position_similarity shift_matrix sincos_2d resample_pos_embed",
+    "attention": "softmax_rows attention_weights row_entropy split_heads merge_heads fuse_qkv weights_from_kernel "
+    "rows_are_independent",
+    "encoder": "layer_norm gelu pre_norm_block drop_path drop_path_rates block_multiply_adds norm_is_alive",
+    "model": "forward_features pool_tokens count_parameters cross_entropy confusion_counts softmax_loss_floor",
+    "training": "mean_over_images accuracy_per_class warmup_cosine parameter_groups smooth_labels random_crop "
+    "mix_pairs",
+    "recipes": "update_average cut_and_mix split_product most_confused_pairs expected_calibration_error loss_weights",
+    "attention_maps": "record_maps rollout weight_gradient mean_distance mass_on_object hide_top",
+    "pretrained": "memory_of rename_key split_in_proj top_k_names linear_probe loading_report",
+    "what_matters": "effect_interval equal_width crossing shift",
+    "speed": "training_flops fit_cost pareto_front",
+    "clinic": "outputs_are_probabilities images_are_independent dead_norms patches_stay_together embed_matches_conv "
+    "ends_with_norm heads_see_everything scale_is_right any_batch_size chosen_without_the_test_set",
+}
+CHAPTERS = {chapter: tuple(names.split()) for chapter, names in _NAMES.items()}

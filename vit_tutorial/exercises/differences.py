@@ -1,13 +1,10 @@
 """How a wrong result differs from the right one, where no known mistake explains it."""
 
-import math
 from collections.abc import Callable
 from itertools import permutations
 
 import torch
 from torch import Tensor
-
-TINY = 1e-3  # of the largest number: what a lost digit or an added constant changes
 
 
 def difference(got: Tensor, want: Tensor, tolerance: float) -> str:
@@ -47,8 +44,9 @@ def _seen(got: Tensor, want: Tensor, wrong: Tensor, close: Callable[[Tensor, Ten
         factor = float((got * want).sum() / want.square().sum())
         if factor and close(got, factor * want).all():
             return f"yours is {factor:.4g} times the right result"
-    if want.numel() > 1 and close(got - want, (got - want).flatten()[0].expand_as(want)).all():
-        return f"yours is off by {float((got - want).flatten()[0]):+.4g} everywhere"
+    offset = (got - want).flatten()[0]
+    if want.numel() > 1 and close(got - want, offset.expand_as(want)).all():
+        return f"yours is off by {float(offset):+.4g} everywhere"
     for axis, size in enumerate(want.shape):
         bad = wrong.movedim(axis, 0).flatten(1).any(dim=1) if want.ndim > 1 else wrong
         if size > 1 and int(bad.sum()) == 1:
@@ -64,15 +62,12 @@ def _seen(got: Tensor, want: Tensor, wrong: Tensor, close: Callable[[Tensor, Ten
         if size > 1 and (totals[1].abs() > 1e-9).all() and close(got * totals[0] / totals[1], want).all():
             return f"along axis {axis} yours is right up to a factor: is a division missing, or by another sum?"
     largest = float(want.abs().max())
-    if largest and float((got - want).abs().max()) < TINY * largest and got.dtype.is_floating_point:
+    if largest and (off := float((got - want).abs().max())) < 1e-3 * largest:  # as a lost digit makes it
         return (
-            f"nearly right, off by at most {float((got - want).abs().max()):.2g}: is a small constant added, a number "
-            "rounded, or the precision too low?"
+            f"nearly right, off by at most {off:.2g}: is a constant added, a number rounded, or the precision too low?"
         )
     if want.numel() > 3 and close(got.flatten().sort().values, want.flatten().sort().values).all():
-        return (
-            "the numbers are the right ones in the wrong places: an axis is split, merged or swapped in another order"
-        )
+        return "the numbers are the right ones in the wrong places: is an axis split, merged or swapped the other way?"
     return ""
 
 
@@ -85,7 +80,6 @@ def wrong_shape(got: Tensor, want: Tensor, tolerance: float) -> str:
         turned = got.permute(axes)
         if turned.shape == want.shape and torch.allclose(turned, want, tolerance, tolerance, equal_nan=True):
             return "the numbers are right, the axes stand in another order"
-    if got.numel() == want.numel() and math.prod(want.shape):
-        same = torch.allclose(got.flatten(), want.flatten(), tolerance, tolerance, equal_nan=True)
-        return "the numbers are right; only the axes are cut otherwise" if same else ""
-    return ""
+    same_size = got.numel() == want.numel() > 0
+    alike = same_size and torch.allclose(got.flatten(), want.flatten(), tolerance, tolerance, equal_nan=True)
+    return "the numbers are right; only the axes are cut otherwise" if alike else ""

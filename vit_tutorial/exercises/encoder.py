@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Callable
+from functools import partial
 from operator import call
 
 import torch
@@ -46,8 +47,7 @@ EXERCISES["layer_norm"] = Exercise(
         Case(lambda: (torch.ones(1, 6), *_tokens(6)[1:]),
              "eps is missing: a token whose channels are all equal divides zero by zero", _over(lambda v, _: v.sqrt())),
         Case(lambda: _tokens(5, 6, scale=0.01, eps=1e-4), "right on ordinary tokens, wrong on quiet ones: see eps"),
-    ],
-    mistakes={
+    ], mistakes={
         "the statistics need keepdim=True to line up with x": lambda x, w, b, eps: (x - x.mean(-1)) / x.var(-1) * w + b,
         "the channels are gone. Take no mean of the result": lambda x, *others: layer_norm(x, *others).mean(-1),
         "you normalized over the tokens of an image (dim 1). Normalize each token by itself: dim=-1": _over(dims=1),
@@ -70,12 +70,10 @@ EXERCISES["layer_norm"] = Exercise(
         "you clamp the variance at eps. Add eps to it: variance + eps": _over(lambda v, eps: v.clamp(min=eps).sqrt()),
         **{f"eps is an argument; you wrote {one} into the formula": _over(lambda v, _, one=one: (v + one).sqrt())
            for one in (1e-5, 1e-6, 1e-12)},
-    },
-    right=[
+    }, right=[
         lambda x, w, b, eps: F.layer_norm(x, w.shape, w, b, eps),
         lambda x, w, b, eps: ((y := x - x.mean(-1, True)) * (y.square().mean(-1, True) + eps).rsqrt()).mul(w).add(b),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 
 
 def gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -105,9 +103,7 @@ EXERCISES["gelu"] = Exercise(
         "that is x times the normal density. Φ is its integral": lambda x: x * (-x * x / 2).exp() / math.tau**0.5,
         "math.erf takes one number, torch.erf a tensor": lambda x: x * 0.5 * (1 + math.erf(x / ROOT)),
         "the GELU acts on each number by itself": lambda x: gelu(x).sum(-1),
-    },
-    right=[F.gelu, lambda x: x * torch.distributions.Normal(0, 1).cdf(x)],
-)  # fmt: skip
+    }, right=[F.gelu, lambda x: x * torch.distributions.Normal(0, 1).cdf(x)])  # fmt: skip
 
 
 def pre_norm_block(
@@ -134,17 +130,13 @@ def _block_input(b=2, n=5, d=6):
     return torch.randn(b, n, d).double(), layer.norm1, attn, layer.norm2, mlp
 
 
-def _lines(first=lambda x, n, f: x + f(n(x)), second=lambda x, y, n, f: y + f(n(y))):
+def _block(second=lambda x, y, n, f: y + f(n(y)), first=lambda x, n, f: x + f(n(x))):
     """Two lines, each with its norm n and its branch f: y from the block's input x, and the output from both."""
     return lambda x, norm1, attn, norm2, mlp: second(x, first(x, norm1, attn), norm2, mlp)
 
 
 def _both(line):
-    return _lines(line, lambda x, y, n, f: line(y, n, f))
-
-
-def _second(line):
-    return _lines(second=line)
+    return _block(lambda x, y, n, f: line(y, n, f), line)
 
 
 def _with_parts(*order):
@@ -161,32 +153,28 @@ EXERCISES["pre_norm_block"] = Exercise(
     mistakes={
         "that is post-norm, the order of 2017. Normalize the input of each branch": _both(lambda x, n, f: n(x + f(x))),
         "nothing is added: both residuals are missing": _both(lambda x, n, f: f(n(x))),
-        "the residual around the MLP is missing": _second(lambda x, y, n, f: f(n(y))),
-        "the residual around attention is missing": _lines(lambda x, n, f: f(n(x))),
-        "the MLP's result was added to the block's input: what attention added is lost":
-            _second(lambda x, y, n, f: x + f(n(y))),
+        "the residual around the MLP is missing": _block(lambda x, y, n, f: f(n(y))),
+        "the residual around attention is missing": _block(first=lambda x, n, f: f(n(x))),
+        "the MLP's result was added to the block's input: attention's is lost": _block(lambda x, y, n, f: x + f(n(y))),
         "norm1 is used twice and norm2 never": _with_parts(0, 1, 0, 3),
         "norm1 and norm2 are swapped": _with_parts(2, 1, 0, 3),
         "attention and the MLP are swapped: attn comes first": _with_parts(0, 3, 2, 1),
         "the MLP runs before attention": _with_parts(2, 3, 0, 1),
         "both residuals start from normalized tokens. Add to x itself": _both(lambda x, n, f: n(x) + f(n(x))),
-        "the second residual starts from norm2's output. Add to its input": _second(lambda x, y, n, f: n(y) + f(n(y))),
-        "the first residual starts from norm1's output. Add to x itself": _lines(lambda x, n, f: n(x) + f(n(x))),
-        "the branches run side by side. The MLP reads what attention made": _second(lambda x, y, n, f: y + f(n(x))),
+        "the second residual starts from norm2's output. Add to its input": _block(lambda x, y, n, f: n(y) + f(n(y))),
+        "the first residual starts from norm1's output. Add to x itself": _block(first=lambda x, n, f: n(x) + f(n(x))),
+        "the branches run side by side. The MLP reads what attention made": _block(lambda x, y, n, f: y + f(n(x))),
         "the MLP reads attention's result alone. It reads the sum, x + attn(norm1(x))":
-            _lines(lambda x, n, f: f(n(x)), lambda x, y, n, f: x + y + f(n(y))),
-        "x was added twice: the first line's result has x in it already": _second(lambda x, y, n, f: x + y + f(n(y))),
+            _block(lambda x, y, n, f: x + y + f(n(y)), lambda x, n, f: f(n(x))),
+        "x was added twice: the first line's result has x in it already": _block(lambda x, y, n, f: x + y + f(n(y))),
         "no norm is used: x + attn(x), then x + mlp(x)": _both(lambda x, n, f: x + f(x)),
-        "norm1 is not used: attention reads norm1(x)": _lines(lambda x, n, f: x + f(x)),
-        "norm2 is not used: the MLP reads norm2(x)": _second(lambda x, y, n, f: y + f(y)),
+        "norm1 is not used: attention reads norm1(x)": _block(first=lambda x, n, f: x + f(x)),
+        "norm2 is not used: the MLP reads norm2(x)": _block(lambda x, y, n, f: y + f(y)),
         "the norms stand after the branches. Put them before: x + branch(norm(x))": _both(lambda x, n, f: x + n(f(x))),
-        "the MLP's result is lost: keep or return x + mlp(norm2(x))": _second(lambda x, y, n, f: y),
-        "attention's result is lost: x + attn(norm1(x)) must be kept, in x": _lines(lambda x, n, f: x),
-        "there is one norm too many, at the end. Only the model has one there, after its last block":
-            _second(lambda x, y, n, f: n(y + f(n(y)))),
-    },
-    right=[lambda x, norm1, attn, norm2, mlp: (y := attn(norm1(x)).add(x)).add(mlp(norm2(y)))],
-)  # fmt: skip
+        "the MLP's result is lost: keep or return x + mlp(norm2(x))": _block(lambda x, y, n, f: y),
+        "attention's result is lost: x + attn(norm1(x)) must be kept, in x": _block(first=lambda x, n, f: x),
+        "one norm too many, at the end: only the model as a whole has that": _block(lambda x, y, n, f: n(y + f(n(y)))),
+    }, right=[lambda x, norm1, attn, norm2, mlp: (y := attn(norm1(x)).add(x)).add(mlp(norm2(y)))])  # fmt: skip
 
 
 def drop_path(x: Float[Tensor, "b ..."], p: float, training: bool) -> Float[Tensor, "b ..."]:
@@ -204,12 +192,8 @@ def _kind(fn, *args):
 
 
 def _draws(fn, x, p, training):
-    """30 calls in numbers.
-
-    Whether tokens and channels are zeroed as a whole, and all images alike; the smallest and the largest fraction of
-    zeroed images, p where it is close; whether the images differ from call to call, and how many they are; the smallest
-    and the largest factor of what stays.
-    """
+    """30 calls in numbers: whether tokens, channels and images are zeroed alike; the least and the largest fraction of
+    zeroed images (p if close); whether images and their number vary; the least and the largest factor of the others."""
     factors = torch.stack([fn(x, p, training) / x for _ in range(30)])
     zero, stays = factors == 0, factors[factors != 0]
     units = [(zero == zero.narrow(axis, 0, 1)).all().item() for axis in (3, 2, 1)]
@@ -263,8 +247,7 @@ EXERCISES["drop_path"] = Exercise(
     cases=[
         Case(_asked(call, 200, 5, 6, training=False), "in evaluation nothing is dropped or scaled: return x as it is",
              lambda x, p, training: drop_path(x, p, True)),
-        Case(_asked(call, 200, 5, 6, p=0.0), "with p = 0 nothing may change",
-             lambda x, p, training: drop_path(x, max(p, 0.1), training)),
+        Case(_asked(call, 200, 5, 6, p=0.0), "with p = 0 nothing changes", lambda x, p, t: drop_path(x, p or 0.1, t)),
         Case(_asked(_kind, 200, 5, 6), "draw a mask of shape (b, 1, 1); it broadcasts"),
         Case(_asked(_kind, 1, 5, 6), "right for 200 images, wrong for one: does a squeeze() drop its axis?",
              _in_training(lambda x, p: drop_path(x, p, True).squeeze(0))),
@@ -276,14 +259,12 @@ EXERCISES["drop_path"] = Exercise(
              lambda x, p, training: drop_path(x.detach(), p, training), torch.ones(1)),
         Case(_asked(_kind, 4, 5, 6, dtype=torch.float64), "right for float32, wrong for float64",
              _in_training(lambda x, p: drop_path(x, p, True).float())),
-    ],
-    mistakes={
+    ], mistakes={
         "the wrong way round: drop images in training, not in evaluation": lambda x, p, t: drop_path(x, p, not t),
         "the factor 1 − p belongs in training, as a divisor. In evaluation x comes back as it is":
             lambda x, p, training: _masked(scale=lambda p: 1)(x, p, True) if training else x * (1 - p),
         "you drop single tokens. Draw once for each image: shape (b, 1, 1)": _masked(lambda x: (*x.shape[:2], 1)),
-        "you drop single channels. Draw once for each image: shape (b, 1, 1)":
-            _masked(lambda x: (len(x), 1, x.shape[-1])),
+        "you drop channels. Draw once for each image: shape (b, 1, 1)": _masked(lambda x: (len(x), 1, x.shape[-1])),
         "you drop single numbers: that is dropout. Draw once for each image: a mask of shape (b, 1, 1)": F.dropout,
         "you drop single numbers, the same in all images": _masked(lambda x: x.shape[1:]),
         "nothing is dropped in training: zero each image with probability p": lambda x, p, training: x,
@@ -291,7 +272,7 @@ EXERCISES["drop_path"] = Exercise(
         "one draw decides for the whole batch. Draw for each image: a mask of shape (b, 1, 1)": _masked(lambda x: 1),
         "no image is zeroed. Compare the random numbers with p": _masked(draw=lambda p, s: torch.rand(s) + 1 - p),
         "p is the chance to drop, not to keep": _masked(scale=lambda p: 1 / p, draw=lambda p, s: torch.rand(s) < p),
-        "randn is normally distributed. Use torch.rand, uniform": _masked(draw=lambda p, s: torch.randn(s) >= p),
+        "randn is normal. Use torch.rand, which is uniform": _masked(draw=lambda p, s: torch.randn(s) >= p),
         "two calls drop the same images: set no seed inside": lambda *args: torch.manual_seed(3) and drop_path(*args),
         "you drop a fixed number of images, so one alone always meets the same fate. Draw for each image":
             _masked(draw=lambda p, s: (torch.randperm(s[0]) >= round(p * s[0])).reshape(s)),
@@ -299,23 +280,15 @@ EXERCISES["drop_path"] = Exercise(
         "the images that stay were divided by p. Divide by 1 − p, the chance to stay": _masked(scale=lambda p: 1 / p),
         "the images that stay were multiplied by 1 − p. Divide by it": _masked(scale=lambda p: 1 - p),
         "x may have any number of axes: use x.ndim, not the 3 of (b, 1, 1)": _masked(lambda x: (len(x), 1, 1)),
-    },
-    right=[
+    }, right=[
         _in_training(lambda x, p: x * x.new_empty(_per_image(x)).bernoulli_(1 - p) / (1 - p)),
         lambda x, p, training: torch.stack([F.dropout(x.new_ones(()), p, training) * one for one in x]),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 
 
 def drop_path_rates(drop_path_rate: float, depth: int) -> list[float]:
     """The rate of each block: 0 for the first, drop_path_rate for the last, a straight line between."""
     return [drop_path_rate * i / max(depth - 1, 1) for i in range(depth)]
-
-
-def _as_list(fn, *args):
-    """Tensors and arrays may stand for lists."""
-    rates = fn(*args)
-    return rates.tolist() if getattr(rates, "ndim", 0) == 1 else rates
 
 
 def _each(rate_of):
@@ -324,7 +297,8 @@ def _each(rate_of):
 
 
 EXERCISES["drop_path_rates"] = Exercise(
-    reference=drop_path_rates, run=_as_list, shape="one rate for each block",
+    reference=drop_path_rates, shape="one rate for each block",
+    run=lambda fn, *args: rates.tolist() if getattr(rates := fn(*args), "ndim", 0) == 1 else rates,  # arrays, too
     truth=lambda rate, depth: torch.linspace(0, rate, depth, dtype=torch.float64).tolist(),
     cases=[
         Case(lambda: (0.3, 5), "for drop_path_rate 0.3 and depth 5 the rates are 0, 0.075, 0.15, 0.225, 0.3"),
@@ -332,13 +306,10 @@ EXERCISES["drop_path_rates"] = Exercise(
         Case(lambda: (0.2, 1), "a single block is the first one: its rate is 0",
              lambda rate, depth: drop_path_rates(rate, depth) if depth > 1 else [rate]),
         Case(lambda: (0.0, 4), "with drop_path_rate 0 every block has rate 0"),
-    ],
-    mistakes={
+    ], mistakes={
         "the last block stays below the rate: depth blocks have depth − 1 steps": _each(lambda r, i, n: r * i / n),
-        "the first block has rate 0 (Huang et al. 2016 start a step higher, timm doesn't)":
-            _each(lambda r, i, n: r * (i + 1) / n),
-        "ZeroDivisionError: with depth 1 there is no step. A single block is the first one: its rate is 0":
-            _each(lambda r, i, n: r * i / (n - 1)),
+        "the first block has rate 0, as in timm (Huang et al. 2016 go higher)": _each(lambda r, i, n: r * (i + 1) / n),
+        "ZeroDivisionError: depth 1 has no step. A single block has rate 0": _each(lambda r, i, n: r * i / (n - 1)),
         "the line falls. The first blocks are skipped least, the last most": lambda r, n: drop_path_rates(r, n)[::-1],
         "every block has the same rate. The first should have 0, and then it rises": _each(lambda r, i, n: r),
         "these are the chances to keep. Return those to drop": _each(lambda r, i, n: 1 - drop_path_rates(r, n)[i]),
@@ -349,8 +320,7 @@ EXERCISES["drop_path_rates"] = Exercise(
         "drop_path_rate is missing: the line ends at it, not at 1": lambda rate, depth: drop_path_rates(1, depth),
         "the line should be straight: each step is the same": _each(lambda r, i, n: r * (i / max(n - 1, 1)) ** 2),
         "the rates are rounded. Return them as they are": _each(lambda r, i, n: round(drop_path_rates(r, n)[i], 2)),
-    },
-    right=[lambda rate, depth: torch.linspace(0, rate, depth), lambda *args: tuple(drop_path_rates(*args))],
+    }, right=[lambda rate, depth: torch.linspace(0, rate, depth), lambda *args: tuple(drop_path_rates(*args))],
 )  # fmt: skip
 
 
@@ -372,12 +342,6 @@ def _counted_by_torch(n, d, ratio):
     return attention.get_total_flops() // 2, mlp.get_total_flops() // 2
 
 
-def _part(fn, which, *args):
-    """One of the two counts, so that a mistake in one does not hide that in the other."""
-    pair = fn(*args)
-    return pair[which] if isinstance(pair, list | tuple | Tensor) and len(pair) == 2 else pair
-
-
 def _attention(off):
     """Attention's count, off by so much."""
     return lambda n, d, ratio: (block_multiply_adds(n, d, ratio)[0] + off(n, d), block_multiply_adds(n, d, ratio)[1])
@@ -389,26 +353,24 @@ def _mlp(count):
 
 
 EXERCISES["block_multiply_adds"] = Exercise(
-    reference=block_multiply_adds, truth=_counted_by_torch, run=_part, tolerance=0,
+    reference=block_multiply_adds, truth=_counted_by_torch, tolerance=0,
+    # One of the two counts, so that a mistake in one does not hide that in the other.
+    run=lambda fn, i, *a: pair[i] if isinstance(pair := fn(*a), list | tuple | Tensor) and len(pair) == 2 else pair,
     cases=[
-        Case(lambda: (0, 50, 12, 3.0),
-             "attention on 50 tokens of 12 takes 88,800 multiply-adds: return it as the first of two numbers"),
-        Case(lambda: (1, 50, 12, 3.0),
-             "the MLP with ratio 3.0 on 50 tokens of 12 takes 43,200 multiply-adds, the second of two numbers"),
+        Case(lambda: (0, 50, 12, 3.0), "attention on 50 tokens of 12 takes 88,800 multiply-adds, the first number"),
+        Case(lambda: (1, 50, 12, 3.0), "the MLP of ratio 3.0 takes 43,200 multiply-adds there, the second number"),
         Case(lambda: (0, 7, 10, 2.673), "attention is right for 50 tokens of 12, wrong for 7 tokens of 10"),
         Case(lambda: (1, 7, 10, 2.673), "the hidden width is int(dim * mlp_ratio), rounded down: 10 · 2.673 makes 26"),
-    ],
-    mistakes={
+    ], mistakes={
         "two numbers were wanted, (attention, mlp), not their sum": lambda *sizes: sum(block_multiply_adds(*sizes)),
         "the two are swapped: return (attention, mlp)": lambda *sizes: block_multiply_adds(*sizes)[::-1],
         "you counted operations. A multiplication and the addition after it are one multiply-add":
             lambda *sizes: tuple(2 * count for count in block_multiply_adds(*sizes)),
         "attention's last projection is missing: four matrices, not three": _attention(lambda n, d: -n * d * d),
         "attention has four projections, not one: q, k, v, and the last": _attention(lambda n, d: -3 * n * d * d),
-        "attention multiplies n × n twice: for scores, and to average values": _attention(lambda n, d: -n * n * d),
-        "each of the n × n scores is a dot product over the channels, not one multiply-add":
-            _attention(lambda n, d: 2 * n * n - 2 * n * n * d),
-        "attention's mixing is missing: n × n scores, and the mean of values": _attention(lambda n, d: -2 * n * n * d),
+        "attention multiplies n × n twice: for scores, and averaging values": _attention(lambda n, d: -n * n * d),
+        "each of the n × n scores takes d multiply-adds, not one": _attention(lambda n, d: 2 * n * n - 2 * n * n * d),
+        "attention's mixing is missing: n × n scores, and mean of values": _attention(lambda n, d: -2 * n * n * d),
         "attention's four projections are missing": _attention(lambda n, d: -4 * n * d * d),
         "attention's projections run on every token": _attention(lambda n, d: 4 * (1 - n) * d * d),
         "each token meets every other: mixing costs n², not n": _attention(lambda n, d: 2 * n * (1 - n) * d),
@@ -425,11 +387,8 @@ EXERCISES["block_multiply_adds"] = Exercise(
         "mlp_ratio was rounded. Round the width, int(dim * mlp_ratio)": _mlp(lambda n, d, r, h: 2 * n * d * d * int(r)),
         "the hidden width is whole: int(dim * mlp_ratio), 26 and not 26.73": _mlp(lambda n, d, r, h: 2 * n * d * d * r),
         "the hidden width is rounded down, by int(): 26, not 27": _mlp(lambda n, d, r, h: 2 * n * d * round(d * r)),
-        "int() stands around the product. Round the width: int(dim * mlp_ratio)":
-            _mlp(lambda n, d, r, h: int(2 * n * d * d * r)),
-    },
-    right=[lambda n, d, ratio: [2 * n * d * (2 * d + n), n * d * int(d * ratio) * 2.0]],
-)  # fmt: skip
+        "int() rounds the product. Round the width, dim * mlp_ratio": _mlp(lambda n, d, r, h: int(2 * n * d * d * r)),
+    }, right=[lambda n, d, ratio: [2 * n * d * (2 * d + n), n * d * int(d * ratio) * 2.0]])  # fmt: skip
 
 
 @torch.no_grad()
@@ -437,35 +396,31 @@ def norm_is_alive(block: nn.Module, name: str, x: Float[Tensor, "b n d"]) -> boo
     """Whether the block's output depends on the LayerNorm called ``name``: change it in a copy, and compare."""
     twin = copy.deepcopy(block).eval()  # in evaluation, since dropout would make any two calls differ
     before = twin(x)
-    _randomize(twin.get_submodule(name))
+    _normal(twin.get_submodule(name))
     return not torch.equal(before, twin(x))
 
 
-def _randomize(norm):
+def _normal(norm, init=nn.init.normal_):
     for parameter in norm.parameters():
-        nn.init.normal_(parameter)
+        init(parameter)
 
 
-def _zero(norm):
-    for parameter in norm.parameters():
-        nn.init.zeros_(parameter)
-
-
-DIM = 6
+DIM, ZERO = 6, partial(_normal, init=nn.init.zeros_)
+LAYER = partial(nn.TransformerEncoderLayer, DIM, 3, DIM + 5, dropout=0.0, batch_first=True)
 
 
 class _Patient(nn.Module):
     """Two residual lines whose norms are run and their results thrown away; those named in ``alive`` are used.
 
-    ``loudness`` is a factor of all branches, as in LayerScale; ``last`` runs on the output.
+    ``loudness`` is a factor of all branches, as in LayerScale; ``last`` runs on the output, ``change`` on a new norm1.
     """
 
-    def __init__(self, *alive: str, loudness: float = 1.0, last: Callable = lambda y: y):
+    def __init__(self, *alive: str, loudness=1.0, last=lambda y: y, change=lambda norm: norm):
         super().__init__()
         self.norm1, self.norm2, self.drop = nn.LayerNorm(DIM), nn.LayerNorm(DIM), nn.Dropout(0.5)
         self.fc1, self.fc2 = nn.Linear(DIM, DIM), nn.Linear(DIM, DIM)
         self.alive, self.loudness, self.last = alive, loudness, last
-        self.eval()
+        change(self.eval().norm1)
 
     def forward(self, x):
         for name, branch in (("norm1", self.fc1), ("norm2", self.fc2)):
@@ -474,22 +429,11 @@ class _Patient(nn.Module):
         return self.last(x)
 
 
-def _layer(norm_first):
-    return nn.TransformerEncoderLayer(DIM, 3, DIM + 5, dropout=0.0, batch_first=True, norm_first=norm_first)
-
-
-def _minus_neighbours(y):
+def _centered(y):
     """Along each axis two neighbours become each other's negatives, so that every mean is exactly 0."""
     for axis in range(y.ndim):
         y = y - y.unflatten(axis, (-1, 2)).flip(axis + 1).flatten(axis, axis + 1)
     return y
-
-
-def _changed(change, *alive):
-    """A patient after a change of its first norm."""
-    patient = _Patient(*alive)
-    change(patient.norm1)
-    return patient
 
 
 def _norm(hint, truth, make, caught=None, name="norm1"):
@@ -497,7 +441,7 @@ def _norm(hint, truth, make, caught=None, name="norm1"):
     return Case(lambda: (make(), name, torch.rand(2, 4, DIM) + 1), hint, caught, truth)
 
 
-def _by_changing(change=_randomize, equal=torch.equal, find_norm=nn.Module.get_submodule, mode=nn.Module.eval):
+def _by_changing(change=_normal, equal=torch.equal, find_norm=nn.Module.get_submodule, mode=nn.Module.eval):
     """Whether the output of a copy changes with its norm."""
 
     @torch.no_grad()
@@ -524,38 +468,32 @@ def _by_gradient(judge, loss=lambda y: (y * torch.arange(y.numel()).reshape(y.sh
 EXERCISES["norm_is_alive"] = Exercise(
     reference=norm_is_alive, true_means="that the output depends on the norm",
     cases=[
-        _norm("a healthy pre-norm block was called dead", True, lambda: _layer(True), lambda *_: False),
+        _norm("a healthy pre-norm block was called dead", True, lambda: LAYER(norm_first=True), lambda *_: False),
         _norm("a dead norm was called alive. It exists and it runs, but nobody uses its result: look at the output",
               False, _Patient, lambda block, name, x: name in dict(block.named_modules())),
         _norm("a dead norm was called alive: dropout alone makes two calls differ. Call block.eval() first",
               False, lambda: _Patient().train(), _by_changing(mode=lambda block: block)),
         _norm("a gradient left over from an earlier step was taken for life: clear it first",
-              False, lambda: _changed(lambda norm: setattr(norm.weight, "grad", torch.ones(DIM))),
+              False, lambda: _Patient(change=lambda norm: setattr(norm.weight, "grad", torch.ones(DIM))),
               _by_gradient(lambda grad: grad is not None, own=lambda block: block)),
         _norm("in a block whose norm1 is alive and whose norm2 is dead, norm1 was called dead: judge `name` alone",
-              True, lambda: _Patient("norm1"),
-              lambda block, name, x: all(norm_is_alive(block, one, x) for one in ("norm1", "norm2"))),
+              True, lambda: _Patient("norm1"), lambda b, _, x: all(norm_is_alive(b, n, x) for n in ("norm1", "norm2"))),
         _norm("in a block whose norm1 is alive and whose norm2 is dead, the two were not told apart: use `name`",
               False, lambda: _Patient("norm1"), lambda block, name, x: norm_is_alive(block, "norm1", x), "norm2"),
         _norm("norm1 of a post-norm block was called dead. Its outputs sum to a constant: compare them, not their sum",
-              True, lambda: _layer(False),
-              _by_gradient(lambda grad: grad is not None and bool(grad.abs().max() > 1e-3), torch.sum)),
+              True, LAYER, _by_gradient(lambda grad: grad is not None and bool(grad.abs().max() > 1e-3), torch.sum)),
         _norm("a norm was called dead in a block whose outputs change, but not their mean: compare all outputs",
-              True, lambda: _Patient("norm1", last=_minus_neighbours),
-              _by_changing(equal=lambda before, after: before.mean() == after.mean())),
-        _norm("a norm was called dead whose branch is so quiet (times 0.000001) that the output hardly moves. "
-              "A dead norm leaves every bit as it is, so compare with torch.equal",
+              True, lambda: _Patient("norm1", last=_centered), _by_changing(equal=lambda a, b: a.mean() == b.mean())),
+        _norm("a norm was called dead whose branch is scaled by 1e-6. A dead one changes no bit: use torch.equal",
               True, lambda: _Patient("norm1", "norm2", loudness=1e-6), _by_changing(equal=torch.allclose)),
         _norm("a norm whose weight and bias are 0 was called dead: there, setting to 0 or multiplying changes nothing",
-              True, lambda: _changed(_zero, "norm1"), _by_changing(_zero)),
+              True, lambda: _Patient("norm1", change=ZERO), _by_changing(ZERO)),
         _norm("a norm deeper inside the block, 0.norm1, was called dead: use block.get_submodule(name)",
               True, lambda: nn.Sequential(_Patient("norm1")), _by_changing(find_norm=getattr), "0.norm1"),
         _norm("a norm deeper inside the block, 0.norm2, was called alive: use block.get_submodule(name)",
               False, lambda: nn.Sequential(_Patient("norm1")), name="0.norm2"),
         _norm("a norm was called alive whose branch is multiplied by 0: it has a gradient, but only zeros in it",
               False, lambda: _Patient("norm1", loudness=0.0), _by_gradient(lambda grad: grad is not None)),
-    ],
-    mistakes={"a fresh norm has weight 1 and bias 0 already: setting them to that changes nothing":
-              _by_changing(nn.LayerNorm.reset_parameters)},
-    right=[_by_gradient(lambda grad: grad is not None and bool(grad.any()))],
-)  # fmt: skip
+    ], mistakes={"a fresh norm has weight 1 and bias 0 already: setting them to that changes nothing":
+                 _by_changing(nn.LayerNorm.reset_parameters)},
+    right=[_by_gradient(lambda grad: grad is not None and bool(grad.any()))])  # fmt: skip

@@ -2,14 +2,15 @@
 
 import importlib
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from torch import Tensor
 
 from vit_tutorial.exercises.contents import CHAPTERS
 from vit_tutorial.exercises.declaration import Case, Exercise
-from vit_tutorial.exercises.guard import CheckFailed, Guard, NotAttempted, Raised, describe, same, same_generators
-from vit_tutorial.exercises.outcomes import arguments, compare, expected, outcome
+from vit_tutorial.exercises.guard import CheckFailed, Guard, NotAttempted, Raised, describe, same_generators
+from vit_tutorial.exercises.outcomes import alike, arguments, compare, expected, outcome
 from vit_tutorial.exercises.probes import check_gradient, questions
 
 
@@ -63,21 +64,17 @@ def judge(task: Exercise, guard: Guard) -> None:
     for case in cases:
         got, want = outcome(task, guard, case), expected(task, case)
         if problem := compare(task, case, got, want):
-            raise CheckFailed(
-                hint(task, guard, cases, case, got, want) or explanation(task, case, got, want) or problem
-            )
+            said = hint(task, guard, cases, case, got, want) or explanation(task, case, got, want)
+            raise CheckFailed(said or problem)
     if "gradient" not in task.without and task.given:
         check_gradient(task, guard)
 
 
 def explanation(task: Exercise, case: Case, got: Any, want: Any) -> str:
     """What the exercise itself can say of wrong numbers."""
-    tensors = isinstance(got, Tensor) and isinstance(want, Tensor)
-    if task.explain and tensors and (got.shape, got.device) == (want.shape, want.device):
-        try:
+    with suppress(Exception):  # of results of another kind it cannot speak: then the problem itself is told
+        if task.explain and isinstance(got, Tensor) and (got.shape, got.device) == (want.shape, want.device):
             return task.explain(got, want, *arguments(case))
-        except Exception:  # made for results of another kind: then the problem itself is told
-            return ""
     return ""
 
 
@@ -85,34 +82,24 @@ def hint(task: Exercise, guard: Guard, cases: list[Case], failed: Case, got: Any
     """The hint of the mistake whose outcomes are most like the answer's; "" if none does as the answer did."""
     answers = [_outcome_or_refusal(task, guard, case) for case in cases]
     verdict = isinstance(want, bool)
-    if verdict and task.true_means and _turned_round(answers, [expected(task, case) for case in cases]):
-        return f"every answer is turned round: True means {task.true_means}"
-    special = [failed, *(case for case in task.cases if case is not failed)]  # what this case was made for comes first
-    mistakes = [(case.hint, case.caught) for case in special if case.caught]
-    mistakes[bool(failed.caught) : 0] = task.mistakes.items()
+    if verdict and task.true_means:
+        truths = [expected(task, case) for case in cases]
+        inverted = [alike(answer, not truth, task) for answer, truth in zip(answers, truths, strict=True)]
+        if all(inverted) and len(set(truths)) == 2:
+            return f"every answer is turned round: True means {task.true_means}"
+    first = [(failed.hint, failed.caught)] if failed.caught else []  # the mistake that this case was made for
+    others = [(case.hint, case.caught) for case in task.cases if case.caught and case is not failed]
     fits, of_this_shape = {}, []
-    for said, mistake in mistakes:
+    for said, mistake in [*first, *task.mistakes.items(), *others]:
         made = _outcome_or_refusal(task, mistake, failed)
-        if _alike(got, made, task):
+        if alike(got, made, task):
             outcomes = [_outcome_or_refusal(task, mistake, case) for case in cases]
-            alike = [_alike(*pair, task) for pair in zip(answers, outcomes, strict=True)]
-            if not verdict or all(alike):  # yes and no are alike too easily
-                fits[said] = sum(alike)
+            agree = [alike(*pair, task) for pair in zip(answers, outcomes, strict=True)]
+            if not verdict or all(agree):  # yes and no are alike too easily
+                fits[said] = sum(agree)
         elif all(isinstance(x, Tensor) for x in (got, made, want)) and got.shape == made.shape != want.shape:
             of_this_shape.append(f"expected shape {tuple(want.shape)}, got {tuple(got.shape)}. {said}")
     return max(fits, key=fits.get) if fits else next(iter(of_this_shape), "")
-
-
-def _turned_round(answers: list, truths: list) -> bool:
-    pairs = zip(answers, truths, strict=True)
-    return all(_alike(answer, not truth, None) for answer, truth in pairs) and len(set(truths)) == 2
-
-
-def _alike(got: Any, made: Any, task: Exercise | None) -> bool:
-    try:
-        return same(got, made, task.tolerance if task else 0)
-    except Exception:  # results of kinds that cannot be compared
-        return False
 
 
 def _outcome_or_refusal(task: Exercise, fn: Callable, case: Case) -> Any:

@@ -2,10 +2,10 @@
 
 import contextlib
 import io
-import linecache
 import math
 import random
 import reprlib
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -103,9 +103,7 @@ class Guard:
         if self.returned is None and not self.may_return_none:
             raise CheckFailed(f"{call} returned None. Is a `return` missing?")
         if left_off:
-            raise CheckFailed(
-                f"{call}: gradients were left switched off for everything that follows: use `with torch.no_grad()`"
-            )
+            raise CheckFailed(f"{call}: gradients were left switched off. Use `with torch.no_grad()`")
         if not self.may_change and (changed := _first_change(before, list(_contents(inputs)))):
             raise CheckFailed(f"{call}: {changed}")
         return self.returned
@@ -114,29 +112,22 @@ class Guard:
 def _line(fn: Callable, error: BaseException) -> str:
     """The line of the reader's own code at which ``error`` arose."""
     file = getattr(getattr(fn, "__code__", None), "co_filename", None)
-    trace, found = error.__traceback__, None
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == file:
-            found = trace.tb_lineno
-        trace = trace.tb_next
-    source = linecache.getline(file, found).strip() if found else ""
-    return f" (in your line `{source}`)" if source else ""
+    lines = [frame.line for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f" (in your line `{lines[-1]}`)" if lines and lines[-1] else ""
 
 
-def _contents(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+def _contents(value: Any) -> Iterator[tuple[str, Any]]:
     """Everything in ``value`` that an answer could change: (what to call it, a copy)."""
-    if isinstance(value, Tensor):
-        yield name or f"the input of shape {tuple(value.shape)}", value.detach().clone()
-    elif isinstance(value, np.ndarray):
-        yield name or f"the input of shape {value.shape}", value.copy()
+    if isinstance(value, Tensor | np.ndarray):
+        kept = value.detach().clone() if isinstance(value, Tensor) else value.copy()
+        yield f"the input of shape {tuple(value.shape)}", kept
     elif isinstance(value, nn.Module):
         for key, tensor in value.state_dict().items():
             yield f"{key} of the {type(value).__name__}", tensor.detach().clone()
         yield "hook", sum(len(part._forward_hooks) + len(part._forward_pre_hooks) for part in value.modules())
     elif isinstance(value, dict):
         yield "the keys of a dictionary", list(value)
-        for item in value.values():
-            yield from _contents(item)
+        yield from _contents(list(value.values()))
     elif isinstance(value, list | tuple):
         yield "the length of a list", len(value)
         for item in value:
@@ -147,11 +138,8 @@ def _first_change(before: list, after: list) -> str:
     for (name, kept), (_, now) in zip(before, after, strict=False):
         if name == "hook":
             if now > kept:
-                return (
-                    "a hook was left in the model, and every later pass would go on recording. Call its "
-                    "remove(), best in a `finally`"
-                )
-        elif not (same(now, kept) if isinstance(kept, Tensor | np.ndarray) else now == kept):
+                return "a hook was left in the model: every later pass would go on recording. Remove it in a `finally`"
+        elif not same(now, kept):
             return (
                 f"{name} was changed in place, and the caller still needs it. +=, *=, /=, an assignment to a slice and "
                 "methods that end in _ do so: make a new one, or work on a copy"
@@ -184,9 +172,8 @@ def is_number(value: Any) -> bool:
 
 def is_verdict(value: Any) -> bool:
     """Whether ``value`` says yes or no: a bool, Python's or NumPy's, or a tensor with one element."""
-    return isinstance(value, bool | np.bool_) or (
-        isinstance(value, Tensor) and value.numel() == 1 and value.device.type != "meta"
-    )
+    one = isinstance(value, Tensor) and value.numel() == 1 and value.device.type != "meta"
+    return one or isinstance(value, bool | np.bool_)
 
 
 def same(got: Any, want: Any, tolerance: float = 0.0) -> bool:
@@ -198,14 +185,12 @@ def same(got: Any, want: Any, tolerance: float = 0.0) -> bool:
     if isinstance(want, Raised):
         return isinstance(got, Raised) and (got.kind, got.message) == (want.kind, want.message)
     if isinstance(want, Tensor) and want.ndim:
-        if not isinstance(got, Tensor) or got.shape != want.shape or got.device != want.device:
+        if not isinstance(got, Tensor) or (got.shape, got.device, got.layout) != (want.shape, want.device, want.layout):
             return False
-        if got.layout != want.layout or got.is_quantized or (got.dtype == torch.bool) != (want.dtype == torch.bool):
+        if got.is_quantized or (got.dtype == torch.bool) != (want.dtype == torch.bool):
             return False
-        got, want = got.detach(), want.detach()
-        if torch.is_complex(got) or torch.is_complex(want):
-            return bool(torch.allclose(got, want.to(got.dtype), tolerance, tolerance))
-        return torch.allclose(got.double(), want.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
+        wide = torch.complex128 if got.is_complex() or want.is_complex() else torch.float64
+        return torch.allclose(got.detach().to(wide), want.detach().to(wide), tolerance, tolerance, equal_nan=True)
     if isinstance(want, np.ndarray):
         return isinstance(got, np.ndarray) and np.array_equal(got, want)
     if isinstance(want, bool | np.bool_):
@@ -215,15 +200,14 @@ def same(got: Any, want: Any, tolerance: float = 0.0) -> bool:
             return False
         a, b = float(got), float(want)
         close = math.isfinite(b) and abs(a - b) <= tolerance * (1 + abs(b))
-        return a == b or (math.isnan(a) and math.isnan(b)) or close
+        return close or a == b or (math.isnan(a) and math.isnan(b))
     if isinstance(want, dict):
-        return (
-            isinstance(got, dict) and got.keys() == want.keys() and all(same(got[k], want[k], tolerance) for k in want)
-        )
+        alike = isinstance(got, dict) and got.keys() == want.keys()
+        return alike and all(same(got[key], want[key], tolerance) for key in want)
     if isinstance(want, list | tuple):
         if isinstance(got, Tensor) and got.ndim == 1 and got.device.type != "meta":
             got = got.tolist()
-        if isinstance(got, set | frozenset) or not isinstance(got, list | tuple) or len(got) != len(want):
+        if not isinstance(got, list | tuple) or len(got) != len(want):
             return False
         return all(same(g, w, tolerance) for g, w in zip(got, want, strict=True))
     return type(got) is type(want) and bool(got == want)

@@ -25,17 +25,15 @@ def forward_features(model: nn.Module, images: Float[Tensor, "b c H W"]) -> Floa
 class Model(nn.Module):
     """The parts of a ViT made of torch's own layers, every one with random parameters, so that each is felt."""
 
-    def __init__(self, img_size: tuple[int, int], patch: int, dim: int, depth: int, num_classes: int):
+    def __init__(self, num_patches: int, dim: int, depth: int):
         super().__init__()
-        num_patches = (img_size[0] // patch) * (img_size[1] // patch)
-        self.patch_embed = _PatchEmbed(2, dim, kernel_size=patch, stride=patch)
+        self.patch_embed = _PatchEmbed(2, dim, kernel_size=2, stride=2)
         self.cls_token = nn.Parameter(torch.randn(1, 1, dim))
         self.pos_embed = nn.Parameter(torch.randn(1, num_patches + 1, dim))
         self.blocks = nn.Sequential(*(_MixTokens(num_patches + 1, dim) for _ in range(depth)))
-        self.norm = nn.LayerNorm(dim, eps=1e-6)
-        self.head = nn.Linear(dim, num_classes)
-        nn.init.normal_(self.norm.weight)
-        nn.init.normal_(self.norm.bias)
+        self.norm, self.head = nn.LayerNorm(dim, eps=1e-6), nn.Linear(dim, 7)
+        for parameter in self.norm.parameters():
+            nn.init.normal_(parameter)
 
 
 class _PatchEmbed(nn.Conv2d):
@@ -92,24 +90,18 @@ def _token_by_token(model, images):
 
 EXERCISES["forward_features"] = Exercise(
     reference=forward_features, truth=_token_by_token, run=_reaching_every_parameter,
-    given=lambda b=3, gh=2, gw=4, depth=2, d=5: (
-        Model((2 * gh, 2 * gw), 2, d, depth, num_classes=7).eval(), torch.randn(b, 2, 2 * gh, 2 * gw)),
+    given=lambda b=3, gh=2, gw=4, depth=2, d=5: (Model(gh * gw, d, depth).eval(), torch.randn(b, 2, 2 * gh, 2 * gw)),
     smallest={"d": 2}, without=("float64",), shape="One class token and the patches, for each image",
     otherwise="the tokens differ from equations 1 to 4: embed, class token, positions, blocks, norm",
     mistakes={
-        "the class token has no position: put it in front first, then add the positions":
-            _tokens(lambda m, x: _cat(m, x + m.pos_embed[:, 1:])),
-        "the class token has no position, and patches got rows 0 to n − 1: put it in front first":
-            _tokens(lambda m, x: _cat(m, x + m.pos_embed[:, :-1])),
-        "the class token stands last. Equation 1 puts it first, and the head will read token 0":
-            _tokens(lambda m, x: _cat(m, x).roll(-1, dims=1) + m.pos_embed),
+        "the class token has no position: put it in front first": _tokens(lambda m, x: _cat(m, x + m.pos_embed[:, 1:])),
+        "the class token has no position; a patch got row 0": _tokens(lambda m, x: _cat(m, x + m.pos_embed[:, :-1])),
+        "the class token stands last. It belongs first": _tokens(lambda m, x: _cat(m, x).roll(-1, 1) + m.pos_embed),
         "the final LayerNorm is missing, equation 4": _finish(lambda m, x: m.blocks(x)),
         "only the class token went through the final norm. Norm all tokens; it looks at one at a time":
             _finish(lambda m, x: torch.cat([m.norm(m.blocks(x)[:, :1]), m.blocks(x)[:, 1:]], dim=1)),
-        "the norm ran before the blocks. In a pre-norm model it stands after the last one":
-            _finish(lambda m, x: m.blocks(m.norm(x))),
-        "the norm ran twice, before the blocks and after them. It stands after the last one only":
-            _finish(lambda m, x: m.norm(m.blocks(m.norm(x)))),
+        "the norm ran before the blocks. It belongs after the last one": _finish(lambda m, x: m.blocks(m.norm(x))),
+        "the norm ran before the blocks too. It belongs after them": _finish(lambda m, x: m.norm(m.blocks(m.norm(x)))),
         "the norm ran after each block. It stands after the last one only":
             _finish(lambda m, x: reduce(lambda x, block: m.norm(block(x)), m.blocks, x)),
         "the positions were never added, so the model cannot know where a patch was": _tokens(_cat),
@@ -119,22 +111,19 @@ EXERCISES["forward_features"] = Exercise(
             _tokens(_cat, lambda m, x: m.norm(m.blocks(x)) + m.pos_embed),
         "the blocks did not run": _finish(lambda m, x: m.norm(x)),
         "only the first of the blocks ran": _finish(lambda m, x: m.norm(m.blocks[0](x))),
-        "only the last block counts. Run each on the result before": _finish(lambda m, x: m.norm(m.blocks[-1](x))),
-        "zeros stand where the class token should be: take model.cls_token":
-            _tokens(lambda m, x: F.pad(x, (0, 0, 1, 0)) + m.pos_embed),
+        "only the last block counts. Chain them: model.blocks(x)": _finish(lambda m, x: m.norm(m.blocks[-1](x))),
+        "zeros replace the class token, model.cls_token": _tokens(lambda m, x: F.pad(x, (0, 0, 1, 0)) + m.pos_embed),
         "the class token joined after the blocks, so it has seen no patch":
             _tokens(lambda m, x: x + m.pos_embed[:, 1:], lambda m, x: m.norm(_cat(m, m.blocks(x)))),
-        "the class token is missing: one more token than patches": _tokens(lambda m, x: x + m.pos_embed[:, 1:]),
-        "one token for each image came out. Return all; pooling comes next": lambda *args: forward_features(*args)[:, 0],
-        "the head has run already. forward_features stops before it, at the tokens":
-            lambda m, images: m.head(forward_features(m, images)),
+        "the class token is missing: it is one token more": _tokens(lambda m, x: x + m.pos_embed[:, 1:]),
+        "one token for each image came out. Return all; pooling is next": lambda *a: forward_features(*a)[:, 0],
+        "the head has run already. forward_features stops at the tokens": lambda m, x: m.head(forward_features(m, x)),
         "the class token has a batch of 1. Expand it to b images: cls_token.expand(b, -1, -1)":
             lambda m, images: torch.cat([m.cls_token, m.patch_embed(images)], dim=1),
         "an activation was added; the blocks have their own": _tokens(lambda m, x: F.relu(_cat(m, x) + m.pos_embed)),
         "no gradient reaches pos_embed": _tokens(lambda m, x: _cat(m, x) + m.pos_embed.data),
         "no gradient reaches the model": lambda m, images: forward_features(m, images).detach(),
-    },
-    right=[_token_by_token, _tokens(lambda m, x: torch.cat([m.cls_token.repeat(len(x), 1, 1), x], 1) + m.pos_embed)],
+    }, right=[_token_by_token, _tokens(lambda m, x: torch.cat([m.cls_token.repeat(len(x), 1, 1), x], 1) + m.pos_embed)],
 )  # fmt: skip
 
 
@@ -188,8 +177,7 @@ EXERCISES["pool_tokens"] = Exercise(
         _pooled("cls", 1, "wrong for a batch of one image with pool='cls'", b=1),
         Case(lambda: (torch.randn(3, 7, 5), "mean"), "num_prefix_tokens is 1 where it is not given: keep the default",
              lambda tokens, pool, prefix=0: pool_tokens(tokens, pool, prefix)),
-    ],
-    mistakes={
+    ], mistakes={
         "the mean includes the class token. Skip the first num_prefix_tokens": _cls_or(lambda t, i: t.mean(1)),
         "pool='mean' gave the class token. Is `pool` used?": _always(lambda t, i: t[:, 0]),
         "pool='cls' gave the mean. Is `pool` used?": _always(lambda t, i: t[:, i:].mean(1)),
@@ -205,8 +193,7 @@ EXERCISES["pool_tokens"] = Exercise(
         "one token too many was left out: the first patch belongs in": _cls_or(lambda t, i: t[:, i + 1 :].mean(1)),
         "that is the largest value, not the mean": _cls_or(lambda t, i: t[:, i:].amax(1)),
         "that is the median, not the mean": _cls_or(lambda t, i: t[:, i:].median(1).values),
-    },
-)  # fmt: skip
+    })  # fmt: skip
 
 
 def count_parameters(
@@ -230,22 +217,18 @@ def _counted_by_torch(d, depth, m, n, p, k):
 # What each plausible slip loses, for embed_dim d, depth L, mlp_dim m, num_patches n, patch_dim p and num_classes k.
 # For the sizes of the first case no two lose equally many.
 LOST = {
-    "embed_dim numbers are missing: the class token, its row of the positions, or the patch projection's bias":
-        lambda d, L, m, n, p, k: d,
+    "one embed_dim is missing: class token, its position, or the patch projection's bias": lambda d, L, m, n, p, k: d,
     "2·embed_dim are missing: the final LayerNorm, or the class token and its position": lambda d, L, m, n, p, k: 2 * d,
     "the table of positions, num_patches + 1 rows, is learned": lambda d, L, m, n, p, k: (n + 1) * d,
     "the head has a bias": lambda d, L, m, n, p, k: k,
     "the head is missing": lambda d, L, m, n, p, k: (d + 1) * k,
     "the patch projection is missing, patch_dim to embed_dim": lambda d, L, m, n, p, k: (p + 1) * d,
     "the class token and the table of positions are parameters too": lambda d, L, m, n, p, k: (n + 2) * d,
-    "each block lacks embed_dim: the bias of attention's output projection, or of the MLP's second layer":
-        lambda d, L, m, n, p, k: L * d,
+    "each block lacks embed_dim: the output bias of its attention, or of its MLP": lambda d, L, m, n, p, k: L * d,
     "the MLP's first layer has a bias, mlp_dim numbers": lambda d, L, m, n, p, k: L * m,
-    "each block lacks 4·embed_dim: weight and bias of its two LayerNorms, or the four biases of its attention":
-        lambda d, L, m, n, p, k: L * 4 * d,
-    "no LayerNorm is counted. Each has a weight and a bias: two in a block, one at the end":
-        lambda d, L, m, n, p, k: L * 4 * d + 2 * d,
-    "each block has two LayerNorms. One is missing, or the weights or biases of both": lambda d, L, m, n, p, k: L * 2 * d,
+    "each block lacks 4·embed_dim: its two LayerNorms, or its attention's biases": lambda d, L, m, n, p, k: L * 4 * d,
+    "no LayerNorm is counted: two in a block, one at the end": lambda d, L, m, n, p, k: L * 4 * d + 2 * d,
+    "each block has two LayerNorms. One is missing, or both weights or biases": lambda d, L, m, n, p, k: L * 2 * d,
     "a LayerNorm has 2·embed_dim parameters, a weight and a bias": lambda d, L, m, n, p, k: (2 * L + 1) * d,
     "attention ends with an output projection, embed_dim to embed_dim": lambda d, L, m, n, p, k: L * (d + 1) * d,
     "attention ends with an output projection; its matrix is missing": lambda d, L, m, n, p, k: L * d * d,
@@ -259,20 +242,13 @@ LOST = {
     "the head reads the class token alone: embed_dim · num_classes weights, once": lambda d, L, m, n, p, k: -d * k,
     "one row of positions too many: there are num_patches + 1": lambda d, L, m, n, p, k: -d,
 }  # fmt: skip
-
-
-def _lose(term):
-    return lambda *sizes: count_parameters(*sizes) - term(*sizes)
-
-
 EXERCISES["count_parameters"] = Exercise(
     reference=count_parameters, truth=_counted_by_torch, tolerance=1e-9,
     cases=[
         Case(lambda: (10, 4, 44, 21, 75, 17), "the count differs from that of PyTorch's own modules"),
         Case(lambda: (768, 12, 3072, 196, 768, 1000), "right for a small model, but ViT-B/16 has 86,567,656 parameters",
              lambda *sizes: 15_507 if sizes[0] == 768 else count_parameters(*sizes), truth=86_567_656),
-    ],
-    mistakes={hint: _lose(term) for hint, term in LOST.items()}
+    ], mistakes={hint: lambda *sizes, term=term: count_parameters(*sizes) - term(*sizes) for hint, term in LOST.items()}
     | {"only one block was counted, there are `depth`": lambda d, depth, *others: count_parameters(d, 1, *others)},
     right=[lambda *sizes: float(count_parameters(*sizes)), lambda *sizes: torch.tensor(count_parameters(*sizes))],
 )  # fmt: skip
@@ -285,18 +261,14 @@ def cross_entropy(logits: Float[Tensor, "b k"], labels: Int[Tensor, " b"]) -> Fl
     return (log_normaliser - shifted[torch.arange(len(labels), device=labels.device), labels]).mean()
 
 
-def _picked(z, y):
-    return z[torch.arange(len(y)), y]
-
-
-def _of_probabilities(p):
+def _log_of(p):
     """−log of a probability: right, until one overflows or underflows."""
-    return lambda z, y: -_picked(p(z), y).log().mean()
+    return lambda z, y: F.nll_loss(p(z).log(), y)
 
 
 def _shifted_by(largest):
     """The loss without any safety but this subtraction."""
-    return lambda z, y: ((z - largest(z)).exp().sum(1).log() - _picked(z - largest(z), y)).mean()
+    return lambda z, y: F.nll_loss((x := z - largest(z)) - x.exp().sum(1, keepdim=True).log(), y)
 
 
 EXERCISES["cross_entropy"] = Exercise(
@@ -307,52 +279,39 @@ EXERCISES["cross_entropy"] = Exercise(
     cases=[
         Case(lambda: (2 * torch.randn(6, 4) + 1000, torch.tensor([3, 0, 1, 1, 2, 0])),
              "adding 1000 to every logit must not change the loss: e^1000 overflows. Subtract each row's largest logit",
-             _of_probabilities(lambda z: z.exp() / z.exp().sum(1, keepdim=True))),
+             _log_of(lambda z: z.exp() / z.exp().sum(1, keepdim=True))),
         Case(lambda: (2 * torch.randn(6, 4) - 1000, torch.tensor([3, 0, 1, 1, 2, 0])),
              "with logits near −1000 each exponential is 0. Subtract each row's largest logit, even a negative one",
              _shifted_by(lambda z: z.amax(1, keepdim=True).clamp(min=0))),
-        Case(lambda: (torch.tensor([[0.0, 200.0]]), torch.tensor([0])),
-             "for logits (0, 200) and label 0 the loss is 200: the probability underflows to 0. Subtract logarithms",
-             _of_probabilities(lambda z: z.softmax(1))),
-        Case(lambda: (torch.tensor([[0.0, 1.0], [400.0, 401.0]]), torch.tensor([1, 1])),
-             "the largest logit of the whole batch was subtracted, so other rows underflow. Each row has its own",
-             _shifted_by(torch.max)),
-        Case(lambda: (torch.tensor([[0.0, 60.0]]), torch.tensor([0])),
-             "for logits (0, 60) and label 0 the loss is 60. A clamp, or a small number in the logarithm, hides that",
-             lambda z, y: -_picked(z.softmax(1), y).clamp_min(1e-8).log().mean()),
-    ],
-    mistakes={
-        "that is the sum over the batch. Take the mean, or the step grows with the batch":
-            lambda z, y: F.cross_entropy(z, y, reduction="sum"),
+        Case(lambda: (torch.tensor([[0.0, 200.0]]), torch.tensor([0])), caught=_log_of(lambda z: z.softmax(1)),
+             hint="for logits (0, 200) and label 0 the loss is 200: its probability underflows. Subtract logarithms"),
+        Case(lambda: (torch.tensor([[0.0, 1.0], [400.0, 401.0]]), torch.tensor([1, 1])), caught=_shifted_by(torch.max),
+             hint="the largest logit of the whole batch was subtracted, so other rows underflow. Each row has its own"),
+        Case(lambda: (torch.tensor([[0.0, 60.0]]), torch.tensor([0])), caught=_log_of(lambda z: z.softmax(1) + 1e-8),
+             hint="for logits (0, 60) and label 0 the loss is 60. A clamp, or a small number in the log, hides that"),
+    ], mistakes={
+        "that is the sum over the batch. Take the mean": lambda z, y: F.cross_entropy(z, y, reduction="sum"),
         "the sign: a log-probability is negative, the loss is minus it": lambda z, y: -F.cross_entropy(z, y),
         "the softmax is applied twice: it runs on logits, once": lambda z, y: F.cross_entropy(z.softmax(1), y),
         "the softmax runs over the batch. Classes are axis 1": lambda z, y: F.nll_loss(z.log_softmax(0), y),
         "one loss for each image was returned; return their mean": lambda z, y: F.cross_entropy(z, y, reduction="none"),
-        "divided by images times classes. There is one loss for each image: divide by the images":
-            lambda z, y: -(F.one_hot(y, z.shape[1]) * z.log_softmax(1)).mean(),
-        "divided by the number of classes. There is one loss for each image: divide by the images":
-            lambda z, y: F.cross_entropy(z, y, reduction="sum") / z.shape[1],
-        "logits[:, labels] is a table, every label for every image. Each image has its own label: gather it":
-            lambda z, y: (z.logsumexp(1)[:, None] - z[:, y]).mean(),
-        "the largest logit was subtracted in the sum, but not from the label's logit: it doesn't cancel":
-            lambda z, y: ((z - z.amax(1, keepdim=True)).logsumexp(1) - _picked(z, y)).mean(),
-        "the largest of each column was subtracted, which doesn't cancel. Subtract the largest of the row":
-            lambda z, y: F.cross_entropy(z - z.amax(0), y),
+        "you divided by images times classes. Divide by the images": lambda z, y: F.cross_entropy(z, y) / z.shape[1],
+        "you divided by classes, not by images": lambda z, y: F.cross_entropy(z, y, reduction="sum") / z.shape[1],
+        "logits[:, labels] is a table. Each image has one label": lambda z, y: z.logsumexp(1).mean() - z[:, y].mean(),
+        "subtract the largest logit from the label's logit, too": lambda z, y: F.cross_entropy(z, y) - z.amax(1).mean(),
+        "each column's largest was subtracted; only the row's cancels": lambda z, y: F.cross_entropy(z - z.amax(0), y),
         "all classes are averaged. Only the label's log-probability counts": lambda z, y: -z.log_softmax(1).mean(),
         "the normaliser is missing: the label's logit alone is no log-probability": lambda z, y: F.nll_loss(z, y),
-        "that is the mean probability; the logarithm is missing": lambda z, y: _picked(z.softmax(1), y).mean(),
+        "that is the mean probability; the logarithm is missing": lambda z, y: -F.nll_loss(z.softmax(1), y),
         "that is log2, so bits. Take the natural logarithm": lambda z, y: F.cross_entropy(z, y) / math.log(2),
         "that is log10. Take the natural logarithm, as PyTorch does": lambda z, y: F.cross_entropy(z, y) / math.log(10),
         "that is the loss of the likeliest class, not the label's": lambda z, y: F.cross_entropy(z, z.argmax(1)),
-        "the logarithm of the mean probability is not the mean of the logarithms":
-            lambda z, y: -_picked(z.softmax(1), y).mean().log(),
-    },
-    right=[
+        "log of the mean probability is not the mean of the logs": lambda z, y: -(-F.nll_loss(z.softmax(1), y)).log(),
+    }, right=[
         F.cross_entropy,
         lambda z, y: (z.logsumexp(1) - z.gather(1, y[:, None])[:, 0]).mean(),
         lambda z, y: -(F.one_hot(y, z.shape[1]) * z.log_softmax(1)).sum(1).mean(),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 
 
 def confusion_counts(labels: Int[Tensor, " b"], predictions: Int[Tensor, " b"], num_classes: int) -> Int[Tensor, "k k"]:
@@ -383,13 +342,10 @@ EXERCISES["confusion_counts"] = Exercise(
              "one pair occurs more than 255 times: uint8 ends there. Count in a wider integer", _changed(Tensor.byte)),
         Case(lambda: (torch.randint(12, (300,)), torch.randint(12, (300,)), 12), "wrong for 12 classes"),
         Case(lambda: (torch.tensor([2]), torch.tensor([0]), 3), "wrong for a single image"),
-    ],
-    mistakes={
+    ], mistakes={
         "rows and columns are swapped: the row is the true class": _changed(Tensor.t),
-        "no count is above 1: `matrix[labels, predictions] += 1` adds once for a pair, however often it occurs":
-            _changed(lambda counts: counts.clamp(max=1)),
-        "rows and columns are swapped, and no count is above 1: += adds once for a pair, however often it occurs":
-            _changed(lambda counts: counts.t().clamp(max=1)),
+        "no count is above 1: += adds once for a pair, however often it occurs": _changed(lambda c: c.clamp(max=1)),
+        "rows and columns are swapped, and += adds once for a pair: all ≤ 1": _changed(lambda c: c.t().clamp(max=1)),
         "the table has as many rows as classes occur. One that occurs in neither list still has a row and a column":
             lambda labels, said, k: confusion_counts(labels, said, int(max(labels.max(), said.max())) + 1),
         "These are the counts in one row; reshape them to num_classes × num_classes": _changed(Tensor.flatten),
@@ -398,9 +354,7 @@ EXERCISES["confusion_counts"] = Exercise(
         f"{FRACTIONS} (of a column)": _changed(lambda counts: counts / counts.sum(0).clamp(min=1)),
         f"{FRACTIONS} (per cent of all images)": _changed(lambda counts: 100 * counts / counts.sum()),
         "the right ones are left out: the diagonal counts them": _changed(lambda counts: counts.fill_diagonal_(0)),
-    },
-    right=[_by_loop, lambda labels, said, k: F.one_hot(labels, k).T @ F.one_hot(said, k)],
-)  # fmt: skip
+    }, right=[_by_loop, lambda labels, said, k: F.one_hot(labels, k).T @ F.one_hot(said, k)])  # fmt: skip
 
 
 def softmax_loss_floor(num_classes: int) -> float:
@@ -408,20 +362,16 @@ def softmax_loss_floor(num_classes: int) -> float:
     return math.log1p((num_classes - 1) / math.e)
 
 
-def _floor_by_torch(c):
-    """The best that a softmax can give is a one for the true class; PyTorch takes this as logits."""
-    return F.cross_entropy(torch.eye(c, dtype=torch.float64), torch.arange(c)).item()
-
-
 EXERCISES["softmax_loss_floor"] = Exercise(
-    reference=softmax_loss_floor, truth=_floor_by_torch, tolerance=1e-6,
+    reference=softmax_loss_floor, tolerance=1e-6,
+    # The best that a softmax can give is a one for the true class; PyTorch takes this as logits.
+    truth=lambda c: F.cross_entropy(torch.eye(c, dtype=torch.float64), torch.arange(c)).item(),
     shape="One number", otherwise="put probabilities (1, 0, …, 0) into the cross-entropy as logits",
     cases=[
         Case(lambda: (10,), "for 10 classes it is 1.461: put (1, 0, …, 0) in as logits", truth=1.4611501717),
         Case(lambda: (4,), "right for 10 classes, wrong for 4", lambda classes: 1.4611501717),
         Case(lambda: (1000,), "right for few classes, wrong for 1,000"),
-    ],
-    mistakes={
+    ], mistakes={
         "0 would need infinite logits. Here each is a probability, so at most 1": lambda c: 0.0,
         "ln C is the loss of a model that guesses. A softmax can do better: 1 for the true class": math.log,
         "log2 gives bits; take the natural logarithm, as PyTorch does": lambda c: math.log2(1 + (c - 1) / math.e),
@@ -432,6 +382,7 @@ EXERCISES["softmax_loss_floor"] = Exercise(
         "ln(e + C − 1) is the normaliser alone. Subtract the true class's logit, 1": lambda c: math.log(math.e + c - 1),
         "that is the probability of the true class. The loss is −ln of it": lambda c: math.e / (math.e + c - 1),
         "the sign: that is the log-probability, the loss is minus this": lambda c: -math.log(1 + (c - 1) / math.e),
-    },
-    right=[_floor_by_torch, lambda c: np.float32(softmax_loss_floor(c)), lambda c: torch.tensor(softmax_loss_floor(c))],
+    }, right=[
+        lambda c: np.float32(softmax_loss_floor(c)), lambda c: F.cross_entropy(torch.eye(c), torch.arange(c)),
+    ],
 )  # fmt: skip

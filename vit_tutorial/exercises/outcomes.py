@@ -1,6 +1,7 @@
 """What an answer makes of a case, what it should, and what is wrong with it."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +52,13 @@ def expected(task: Exercise, case: Case) -> Any:
         return Raised(error)
 
 
+def alike(got: Any, want: Any, task: Exercise) -> bool:
+    """Whether two outcomes are the same within the exercise's tolerance; not if they cannot even be compared."""
+    with suppress(Exception):
+        return same(got, want, task.tolerance)
+    return False
+
+
 def compare(task: Exercise, case: Case, got: Any, want: Any) -> str:
     """What is wrong with an outcome, "" if nothing is."""
     said = case.hint or task.otherwise
@@ -67,10 +75,7 @@ def compare(task: Exercise, case: Case, got: Any, want: Any) -> str:
         return f"{got}. {said}".rstrip(". ")
     if isinstance(got, Unusable):
         return f"you returned {describe(got.value)}; expected {kind(want)}. {wrong_kind}".rstrip()
-    try:
-        right = same(got, want, task.tolerance)
-    except Exception:  # a result of such a kind that it cannot even be compared
-        right = False
+    right = alike(got, want, task)
     if right and task.dtype and isinstance(want, Tensor) and got.dtype != want.dtype:
         return f"the result is {got.dtype}, expected {want.dtype}: keep the dtype. {said}".rstrip()
     if right and not (task.exact_type and type(got) is not type(want)):
@@ -99,6 +104,5 @@ def kind(value: Any) -> str:
         return f"a tensor of shape {tuple(value.shape)}"
     if isinstance(value, list | tuple):
         return f"a {type(value).__name__} of {len(value)}"
-    return {bool: "True or False", int: "a whole number", float: "a number", str: "a string"}.get(
-        type(value), f"a {type(value).__name__}"
-    )
+    names = {bool: "True or False", int: "a whole number", float: "a number", str: "a string"}
+    return names.get(type(value), f"a {type(value).__name__}")

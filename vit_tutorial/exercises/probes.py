@@ -21,41 +21,18 @@ WORDS = {
 
 def questions(task: Exercise) -> Iterator[Case]:
     """The case of the chapter, those of the declaration, and what the engine asks of every exercise."""
-    if task.given is None:
-        yield from task.cases
+    yield from [Case(task.given), *task.cases] if task.given else task.cases
+    if not task.given:
         return
-    yield Case(given=task.given)
-    yield from task.cases
-    sizes = {name: size.default for name, size in inspect.signature(task.given).parameters.items()}
-    for name, size in sizes.items() if "sizes" not in task.without else ():
-        for other in dict.fromkeys((max(1, task.smallest.get(name, 1)), size + 1)):
-            reason = "Is a size written in by hand" + (
-                "?" if other > 1 else ", or does a squeeze() drop an axis of one?"
-            )
-            words = WORDS.get(name, name)
-            if other != size:
-                yield Case(
-                    given=lambda changed={name: other}: task.given(**changed),
-                    hint=f"right for {size} {words}, wrong for {other}. {reason}",
-                )
-    if "again" not in task.without:
-        yield Case(
-            given=task.given,
-            hint="right at first, but a second call with the same input gives another result. Is something kept from "
-            "call to call, in a global or in a default argument?",
-        )
-    if "strides" not in task.without:
-        yield Case(
-            given=lambda: change_tensors(task.given(), scattered),
-            hint="right, but not for a tensor whose numbers do not stand in memory in order, as after a transpose or a "
-            "slice. Use reshape, which copies where it must, instead of view",
-        )
-    if "float64" not in task.without:
-        yield Case(
-            given=lambda: change_tensors(task.given(), lambda x: x.double() if x.is_floating_point() else x),
-            hint="right for float32, wrong for float64. Give new tensors the dtype of the input: dtype=x.dtype, or "
-            "torch.zeros_like and its kin",
-        )
+    for name, size in inspect.signature(task.given).parameters.items() if "sizes" not in task.without else ():
+        for other in (task.smallest.get(name, 1), size.default + 1):
+            squeezed = ", or does a squeeze() drop an axis of one" if other == 1 else ""
+            said = f"right for {size.default} {WORDS.get(name, name)}, wrong for {other}. Is a size written in by hand"
+            if other != size.default:
+                yield Case(lambda changed={name: other}: task.given(**changed), f"{said}{squeezed}?")
+    for probe, (change, said) in CHANGES.items():
+        if probe not in task.without:
+            yield Case(lambda change=change: change_tensors(task.given(), change), said)
 
 
 def change_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
@@ -65,17 +42,26 @@ def change_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return change(value) if type(value) is Tensor else value
 
 
-def scattered(x: Tensor) -> Tensor:
+def _scattered(x: Tensor) -> Tensor:
     """The same numbers, with the axes laid out in memory the other way round."""
     axes = tuple(reversed(range(x.ndim)))
     return x.permute(axes).contiguous().permute(axes)
 
 
+# The probes beside other sizes: what each does to the tensors of the first case, and what it says.
+CHANGES = {
+    "again": (lambda x: x, "right at first, but a second call with the same input gives another result. Is something "
+              "kept from call to call, in a global or in a default argument?"),
+    "strides": (_scattered, "right, but not for a tensor whose numbers do not stand in memory in order, as after a "
+                "transpose or a slice. Use reshape, which copies where it must, instead of view"),
+    "float64": (lambda x: x.double() if x.is_floating_point() else x, "right for float32, wrong for float64. Give new "
+                "tensors the dtype of the input: dtype=x.dtype, or torch.zeros_like and its kin"),
+}  # fmt: skip
+
+
 def check_gradient(task: Exercise, guard: Guard) -> None:
     """Raise CheckFailed unless gradients flow through the answer as they flow through the reference."""
-    dtype = torch.float32 if "float64" in task.without else torch.float64
-    case = Case(given=lambda: change_tensors(task.given(), lambda x: _leaf(x, dtype)))
-    (want, wanted), (got, flowing) = _gradients(task, task.reference, case), _gradients(task, guard, case)
+    (want, wanted), (got, flowing) = _gradients(task, task.reference), _gradients(task, guard)
     if want is None:
         return
     if got is None:
@@ -90,21 +76,16 @@ def check_gradient(task: Exercise, guard: Guard) -> None:
         )
 
 
-def _leaf(x: Tensor, dtype: torch.dtype) -> Tensor:
-    return x.to(dtype).requires_grad_() if x.is_floating_point() else x
-
-
-def _gradients(task: Exercise, fn: Callable, case: Case) -> tuple[Tensor | None, list[Tensor]]:
+def _gradients(task: Exercise, fn: Callable) -> tuple[Tensor | None, list[Tensor]]:
     """A tensor that ``fn`` returned with a graph, None if there is none, and the gradients of the inputs."""
     leaves: list[Tensor] = []
 
-    def kept() -> tuple:
-        args = case.given()
-        change_tensors(args, lambda x: leaves.append(x) or x)
-        return args
+    def leaf(x: Tensor) -> Tensor:
+        if x.is_floating_point():
+            leaves.append(x := x.to(torch.float32 if "float64" in task.without else torch.float64).requires_grad_())
+        return x
 
-    result = outcome(task, fn, Case(given=kept))
-    leaves = [leaf for leaf in leaves if leaf.requires_grad]
+    result = outcome(task, fn, Case(lambda: change_tensors(task.given(), leaf)))
     if not isinstance(result, Tensor) or not result.requires_grad or not leaves:
         return None, []
     weights = torch.randn(result.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))

@@ -2,6 +2,7 @@
 
 import math
 import re
+from functools import partial, reduce
 
 import torch
 import torch.nn.functional as F
@@ -28,57 +29,29 @@ def mean_over_images(batch_means: Float[Tensor, " steps"], batch_sizes: Int[Tens
     return (batch_means * batch_sizes).sum() / batch_sizes.sum()
 
 
-def _image_by_image(means, sizes):
-    return torch.cat([mean.expand(int(size)) for mean, size in zip(means, sizes, strict=True)]).mean()
-
-
-def _step_by_step(means, sizes):
-    mean = means[0]
-    for other in means[1:]:
-        mean = (mean + other) / 2
-    return mean
-
-
 EXERCISES["mean_over_images"] = Exercise(
-    reference=mean_over_images,
-    truth=_image_by_image,
+    reference=mean_over_images, truth=lambda m, n: m.repeat_interleave(n).mean(), without=("gradient",),
     given=lambda batches=4: (torch.rand(batches) * 3, torch.tensor([5] * (batches - 1) + [2])),
-    cases=[
-        Case(
-            given=lambda: (torch.rand(4) * 3, torch.tensor([2, 7, 1, 7])),
-            hint="batches of 2, 7, 1 and 7 images: each mean has its own weight",
-            caught=lambda m, n: (m[:-1].sum() * n[0] + m[-1] * n[-1]) / (n[0] * (len(n) - 1) + n[-1]),
-        )
-    ],
+    shape="One number for the whole epoch", otherwise="that is not the mean over all images, image by image",
+    cases=[Case(lambda: (torch.rand(4) * 3, torch.tensor([2, 7, 1, 7])),
+                "batches of 2, 7, 1 and 7 images: each mean has its own weight",
+                lambda m, n: (m[:-1].sum() * n[0] + m[-1] * n[-1]) / (n[0] * (len(n) - 1) + n[-1]))],
     mistakes={
-        "that is the mean of the batches' means: an image of the small last batch counts for more than others. "
-        "Weight each mean by its batch's size": lambda m, n: m.mean(),
+        "that is a mean of means: images of the small last batch count for more. Weight by size": lambda m, n: m.mean(),
         "that is the sum over all images. Divide by how many they are": lambda m, n: (m * n).sum(),
-        "you divided by the number of batches. The weights are batch sizes, so divide by their sum": lambda m, n: (
-            (m * n).sum() / len(m)
-        ),
+        "you divided by the number of batches. Divide by the sum of their sizes": lambda m, n: (m * n).sum() / len(m),
         "that is the mean without the last, smaller batch. Its images count too": lambda m, n: m[:-1].mean(),
-        "you divided by the largest batch times the number of batches, but the last batch is smaller": lambda m, n: (
-            (m * n).sum() / (n.max() * len(n))
-        ),
+        "you divided as if the last batch were as large as the others": lambda m, n: (m * n).sum() / (n.max() * len(n)),
         "those are the terms of the sum: one number for the whole epoch": lambda m, n: m * n / n.sum(),
         "the means were added up, without weights and without a division": lambda m, n: m.sum(),
-        "you divided the means by the sizes. A larger batch counts more, not less: multiply": lambda m, n: (
-            (m / n).sum() / (1 / n).sum()
-        ),
-        "you averaged step by step, so each batch counts as much as all before it": _step_by_step,
+        "you divided the means by the sizes. A larger batch counts more": lambda m, n: (m / n).sum() / (1 / n).sum(),
+        "step by step, each batch counts as much as all before it": lambda m, n: reduce(lambda a, b: (a + b) / 2, m),
         "// and int() round down. Divide with /": lambda m, n: (m * n).sum() // n.sum(),
         "the division is upside down: sum of losses over number of images": lambda m, n: n.sum() / (m * n).sum(),
-    },
-    right=[
-        lambda m, n: float((m * (n / n.sum())).sum()),
-        lambda m, n: m @ n.to(m.dtype) / n.sum(),
+    }, right=[
+        lambda m, n: float((m * (n / n.sum())).sum()), lambda m, n: m @ n.to(m.dtype) / n.sum(),
         lambda m, n: sum(float(x) * int(y) for x, y in zip(m, n, strict=True)) / sum(n.tolist()),
-    ],
-    shape="One number for the whole epoch",
-    otherwise="the mean differs from the mean over all images, image by image",
-    without=("gradient",),
-)
+    ])  # fmt: skip
 
 
 def accuracy_per_class(
@@ -100,77 +73,41 @@ def _loop(labels, predictions, classes):
 
 
 def _counted(divide):
-    """An answer from three counts for each class: of right predictions, of labels, of predictions."""
-
-    def fn(labels, predictions, k):
-        return divide(*(torch.bincount(x, minlength=k) for x in (labels[labels == predictions], labels, predictions)))
-
-    return fn
+    """An answer from three counts for each class: r of right predictions, t of true labels, s of what was said."""
+    return lambda y, said, k: divide(*(torch.bincount(x, minlength=k) for x in (y[y == said], y, said)))
 
 
 EXERCISES["accuracy_per_class"] = Exercise(
-    reference=accuracy_per_class,
-    truth=_one_by_one,
-    # Class 0 has more than 255 images.
-    given=lambda b=900, k=5: ((torch.rand(b) ** 2 * k).long(), (torch.rand(b) ** 2 * k).long(), k),
-    cases=[
-        Case(
-            given=lambda: (torch.tensor([0, 0, 1, 1, 2, 4]), torch.tensor([0, 1, 1, 1, 3, 2]), 5),
-            hint="class 3 has no image, so nothing is known about it: NaN. Class 4, the last one, has one, and was "
-            "never recognized: 0",
-        ),
-        Case(
-            given=lambda: (torch.tensor([0, 1]), torch.tensor([0, 0]), 4),
-            hint="here the last two of four classes have no image; take the number of classes from num_classes",
-            caught=lambda labels, said, k: accuracy_per_class(labels, said, int(labels.max()) + 1),
-        ),
-    ],
-    mistakes={
-        "those are counts. Divide by how many images the class has": _counted(lambda right, true, said: right),
-        "you divided by how often a class was *predicted* (that is precision). Divide by how often it is *true*": (
-            _counted(lambda right, true, said: right / said)
-        ),
-        "you divided by how often a class was *predicted* (that is precision), at least 1. Divide by how often it is "
-        "*true*": _counted(lambda right, true, said: right / said.clamp(min=1)),
-        "you divided by the number of all images, so the classes cannot reach 1": _counted(
-            lambda right, true, said: right / true.sum()
-        ),
-        "those are percentages; fractions between 0 and 1 were wanted": _counted(
-            lambda right, true, _: 100 * right / true
-        ),
-        "that is the fraction of all images that are not confused with this class, which is high even for a class that "
-        "is never found": _counted(lambda right, true, said: 1 - (true + said - 2 * right) / true.sum()),
-        "each class got the accuracy over all images": _counted(
-            lambda right, true, said: (right.sum() / true.sum()).expand(len(true))
-        ),
-        "one number over all images: return one for each class": _counted(
-            lambda right, true, said: right.sum() / true.sum()
-        ),
-        "class 3 has no image. Nothing is known about it: NaN was wanted, not 0, which says that all were wrong": (
-            _counted(lambda right, true, said: right / true.clamp(min=1))
-        ),
-        "class 3 has no image. Nothing is known about it: NaN, not 1": _counted(
-            lambda right, true, said: (right / true).nan_to_num(1)
-        ),
-        "one number for each class, also for one without images: loop over range(num_classes), not over the labels "
-        "that occur": lambda labels, said, k: _loop(labels, said, labels.unique()),
-        "torch.bincount stops at the largest label that occurs. Give it "
-        "minlength=num_classes": lambda labels, said, k: (
-            torch.bincount(labels[labels == said]) / torch.bincount(labels)
-        ),
-        "you divided by all images that are *or* were called so (intersection over union), not by those that are": (
-            _counted(lambda right, true, said: right / (true + said - right))
-        ),
-        "those are the fractions that were *not* recognized": _counted(lambda right, true, said: 1 - right / true),
-        "uint8 ends at 255, and a class has more images": _counted(lambda right, true, _: right.byte() / true.byte()),
-    },
-    right=[
-        lambda labels, said, k: _loop(labels, said, range(k)),
-        lambda labels, said, k: (F.one_hot(labels, k) * F.one_hot(said, k)).sum(0) / F.one_hot(labels, k).sum(0),
-    ],
+    reference=accuracy_per_class, truth=_one_by_one,
+    given=lambda b=900, k=5: ((torch.rand(b) ** 2 * k).long(), (torch.rand(b) ** 2 * k).long(), k),  # > 255 of class 0
     shape="One number for each class, also for one that is never predicted or has no image",
     otherwise="for each class: its images that were recognized, divided by its images",
-)
+    cases=[
+        Case(lambda: (torch.tensor([0, 0, 1, 1, 2, 4]), torch.tensor([0, 1, 1, 1, 3, 2]), 5),
+             "class 3 has no image: NaN, as nothing is known. Class 4 has one, which was never recognized: 0"),
+        Case(lambda: (torch.tensor([0, 1]), torch.tensor([0, 0]), 4), "two classes have no image: use num_classes",
+             lambda labels, said, k: accuracy_per_class(labels, said, int(labels.max()) + 1)),
+    ], mistakes={
+        "those are counts. Divide by how many images the class has": _counted(lambda r, t, s: r),
+        "that is precision, divided by how often a class is *predicted*. Use *true*": _counted(lambda r, t, s: r / s),
+        "that is precision, clamped: divide by *true*, not *predicted*": _counted(lambda r, t, s: r / s.clamp(min=1)),
+        "you divided by the number of all images, so the classes cannot reach 1": _counted(lambda r, t, s: r / t.sum()),
+        "those are percentages; fractions between 0 and 1 were wanted": _counted(lambda r, t, s: 100 * r / t),
+        "that is the fraction of all images not confused with this class: high even for a class that is never found":
+            _counted(lambda r, t, s: 1 - (t + s - 2 * r) / t.sum()),
+        "each class got the accuracy over all images": _counted(lambda r, t, s: (r.sum() / t.sum()).expand(len(t))),
+        "one number over all images: return one for each class": _counted(lambda r, t, s: r.sum() / t.sum()),
+        "class 3 has no image: NaN, since 0 would mean all wrong": _counted(lambda r, t, s: r / t.clamp(min=1)),
+        "class 3 has no image. Nothing is known about it: NaN, not 1": _counted(lambda r, t, s: (r / t).nan_to_num(1)),
+        "classes without images are missing: loop over range(num_classes)": lambda y, s, k: _loop(y, s, y.unique()),
+        "bincount ends at the largest label: give it minlength": lambda y, s, k: y[y == s].bincount() / y.bincount(),
+        "that is intersection over union. Divide by the true ones only": _counted(lambda r, t, s: r / (t + s - r)),
+        "those are the fractions that were *not* recognized": _counted(lambda r, t, s: 1 - r / t),
+        "uint8 ends at 255, and a class has more images": _counted(lambda r, t, s: r.byte() / t.byte()),
+    }, right=[
+        lambda y, said, k: _loop(y, said, range(k)),
+        lambda y, said, k: (F.one_hot(y, k) * F.one_hot(said, k)).sum(0) / F.one_hot(y, k).sum(0),
+    ])  # fmt: skip
 
 
 def warmup_cosine(step: int, total_steps: int, warmup_steps: int, peak_lr: float) -> float:
@@ -184,8 +121,7 @@ def warmup_cosine(step: int, total_steps: int, warmup_steps: int, peak_lr: float
 def _rates(fn, total, warm, peak):
     """The rates of all steps."""
     rates = [fn(step, total, warm, peak) for step in range(total)]
-    for rate in rates:
-        _expect(is_number(rate), f"a learning rate is one number, got {describe(rate)}")
+    _expect(all(map(is_number, rates)), f"a learning rate is one number, got {describe(rates[:4])} first")
     return torch.tensor([float(rate) for rate in rates], dtype=torch.float64)
 
 
@@ -206,190 +142,98 @@ def _half(x):
     return (1 + math.cos(math.pi * x)) / 2
 
 
-def _schedule(rise=lambda s, t, w: (s + 1) / w, fall=lambda s, t, w: _half((s - w) / (t - w))):
-    """A schedule by what it multiplies the peak with, for each step, all steps and those of the warm-up."""
-    return lambda step, total, warm, peak: peak * (rise if step < warm else fall)(step, total, warm)
+def _rise(factor):
+    """A schedule by the peak's factor in step s of the warm-up's w steps, of t in all."""
+    return lambda s, t, w, p: p * factor(s, t, w) if s < w else warmup_cosine(s, t, w, p)
 
 
-RISES = {
-    "step 0 has learning rate 0, so a whole batch is wasted. Step 0 gets peak_lr / warmup_steps": lambda s, t, w: s / w,
-    "the rise takes total_steps, not warmup_steps": lambda s, t, w: (s + 1) / t,
-    "the peak comes late: step number warmup_steps - 1 has it already": lambda s, t, w: (s + 1) / (w + 1),
-    "the rise is half a cosine; a straight line was wanted": lambda s, t, w: 1 - _half((s + 1) / w),
-}
-FALLS = {
-    "the cosine started with step 0: the rate jumps down when the warm-up ends. Count progress from there": (
-        lambda s, t, w: _half(s / t)
-    ),
-    "progress starts at the end of the warm-up, but is divided by total_steps, so the rate never falls to 0": (
-        lambda s, t, w: _half((s - w) / t)
-    ),
-    "1 + cos goes from 2 to 0: halve it": lambda s, t, w: 2 * _half((s - w) / (t - w)),
-    "a cosine alone turns negative half way: add 1 and halve": lambda s, t, w: 2 * _half((s - w) / (t - w)) - 1,
-    "that is a quarter of a cosine, which falls ever faster and stops at a slope. Half of one ends flat": (
-        lambda s, t, w: math.cos(math.pi / 2 * (s - w) / (t - w))
-    ),
-    "the rate falls and rises again: that is a whole period, 2π. Half of one was wanted": (
-        lambda s, t, w: _half(2 * (s - w) / (t - w))
-    ),
-    "that is a straight line down; half a cosine was wanted": lambda s, t, w: 1 - (s - w) / (t - w),
-    "the cosine rises from 0: 1 + cos falls, 1 − cos rises": lambda s, t, w: 1 - _half((s - w) / (t - w)),
-    "0 is reached one step early. It belongs to step number total_steps, one past the last": (
-        lambda s, t, w: _half((s - w) / max(1, t - w - 1))
-    ),
-    "the cosine is one step ahead: step number warmup_steps still has the peak": (
-        lambda s, t, w: _half((s - w + 1) / (t - w))
-    ),
-    "the rate stays at its peak after the warm-up. (Is there a // where a / should stand?)": lambda s, t, w: 1,
-    "the angle must run from 0 to π. The factor π is missing": lambda s, t, w: _half((s - w) / (t - w) / math.pi),
-    "math.cos takes radians: the angle runs to π, not to 180": lambda s, t, w: (
-        (1 + math.cos(180 * (s - w) / (t - w))) / 2
-    ),
-}
-
-
-def _explain_rates(got, want, total, warm, peak):
-    step = int((~torch.isclose(got, want, 1e-5, 1e-5)).nonzero()[0])
-    if step < warm:
-        return (
-            next(iter(RISES))
-            if got[0] == 0
-            else (f"the first {warm} steps must rise by {peak}/{warm} each to {peak}, got {got[:warm].tolist()}")
-        )
-    return (
-        f"{'after the' if warm else 'without'} warm-up, the rate must be peak · (1 + cos(π · progress)) / 2, with "
-        f"progress from 0 to 1: step {step} of {total} has {want[step].item():.5g}, yours {got[step].item():.5g}"
-    )
+def _fall(factor):
+    """A schedule by the peak's factor i steps after the warm-up, which n steps follow."""
+    return lambda s, t, w, p: p * factor(s - w, t - w) if s >= w else warmup_cosine(s, t, w, p)
 
 
 EXERCISES["warmup_cosine"] = Exercise(
-    reference=warmup_cosine,
-    truth=_by_schedulers,
-    run=_rates,
-    given=lambda steps=30, warmup_steps=12: (steps, warmup_steps, 0.3),
-    smallest={"steps": 13},  # one after the warm-up
+    reference=warmup_cosine, truth=_by_schedulers, run=_rates,
+    otherwise="up by peak_lr / warmup_steps each step, then down as peak_lr · (1 + cos(π · progress)) / 2",
+    given=lambda steps=30, warmup_steps=12: (steps, warmup_steps, 0.3), smallest={"steps": 13},  # one after the warm-up
     cases=[
-        Case(given=lambda: (20, 0, 0.3), hint="without warm-up the cosine begins at step 0"),
-        Case(given=lambda: (24, 6, 5.0), hint="right for a peak of 0.3, wrong for 5: is it written in by hand?"),
-    ],
-    mistakes={
-        "the rate does not change with the step": lambda step, total, warm, peak: peak,
-        "the rate rises to 1: multiply by peak_lr": lambda step, total, warm, peak: (
-            (step + 1) / warm if step < warm else warmup_cosine(step, total, warm, peak)
-        ),
-        "peak_lr is missing": lambda step, total, warm, peak: warmup_cosine(step, total, warm, 1),
-        **{hint: _schedule(rise=rise) for hint, rise in RISES.items()},
-        **{hint: _schedule(fall=fall) for hint, fall in FALLS.items()},
-        "without a warm-up you divide by 0. No step is smaller than 0: ask `step < warmup_steps` first": (
-            lambda step, total, warm, peak: min(peak * (step + 1) / warm, warmup_cosine(step, total, warm, peak))
-        ),
-        "without a warm-up, step 0 has the peak, at which the cosine begins": lambda step, total, warm, peak: (
-            warmup_cosine(step, total, warm, peak) * (step >= (not warm))
-        ),
-        "without a warm-up, step 1 is on the cosine already: the rate stays at the peak": (
-            lambda step, total, warm, peak: warmup_cosine(step, total, warm, peak) if warm else peak
-        ),
-    },
-    right=[lambda step, total, warm, peak: torch.tensor(warmup_cosine(step, total, warm, peak))],
-    explain=_explain_rates,
-)
+        Case(lambda: (20, 0, 0.3), "without warm-up the cosine begins at step 0"),
+        Case(lambda: (24, 6, 5.0), "right for a peak of 0.3, wrong for 5: is it written in by hand?"),
+    ], mistakes={
+        "the rate does not change with the step": lambda s, t, w, p: p,
+        "the rate rises to 1, not peak_lr": lambda s, t, w, p: (s + 1) / w if s < w else warmup_cosine(s, t, w, p),
+        "peak_lr is missing": lambda s, t, w, p: warmup_cosine(s, t, w, 1),
+        "step 0 has rate 0, which wastes a batch. It gets peak_lr / warmup_steps": _rise(lambda s, t, w: s / w),
+        "the rise takes total_steps, not warmup_steps": _rise(lambda s, t, w: (s + 1) / t),
+        "the peak comes late: step number warmup_steps - 1 has it already": _rise(lambda s, t, w: (s + 1) / (w + 1)),
+        "the rise is half a cosine; a straight line was wanted": _rise(lambda s, t, w: 1 - _half((s + 1) / w)),
+        "the cosine started with step 0: the rate jumps down when the warm-up ends. Count progress from there":
+            lambda s, t, w, p: warmup_cosine(s, t, w * (s < w), p),
+        "progress starts at the end of the warm-up, but is divided by total_steps: the rate never falls to 0":
+            lambda s, t, w, p: warmup_cosine(s, t + w * (s >= w), w, p),
+        "1 + cos goes from 2 to 0: halve it": _fall(lambda i, n: 2 * _half(i / n)),
+        "a cosine alone turns negative half way: add 1 and halve": _fall(lambda i, n: math.cos(math.pi * i / n)),
+        "that is a quarter of a cosine. Half of one ends flat": _fall(lambda i, n: math.cos(math.pi / 2 * i / n)),
+        "the rate falls and rises again: that is a whole period, 2π. Use half": _fall(lambda i, n: _half(2 * i / n)),
+        "that is a straight line down; half a cosine was wanted": _fall(lambda i, n: 1 - i / n),
+        "the cosine rises from 0: 1 + cos falls, 1 − cos rises": _fall(lambda i, n: 1 - _half(i / n)),
+        "0 is reached one step early: it belongs to step total_steps": _fall(lambda i, n: _half(i / max(1, n - 1))),
+        "the cosine is one step ahead: step warmup_steps still has the peak": _fall(lambda i, n: _half((i + 1) / n)),
+        "the rate stays at its peak after the warm-up. (Is there a // where a / should stand?)": _fall(lambda i, n: 1),
+        "the angle must run from 0 to π. The factor π is missing": _fall(lambda i, n: _half(i / n / math.pi)),
+        "math.cos takes radians: the angle runs to π, not to 180": _fall(lambda i, n: _half(180 * i / n / math.pi)),
+        "without a warm-up you divide by 0. No step is smaller than 0: ask `step < warmup_steps` first":
+            lambda s, t, w, p: min(p * (s + 1) / w, warmup_cosine(s, t, w, p)),
+        "without a warm-up, step 0 has the peak already": lambda s, t, w, p: warmup_cosine(s, t, w, p) * (s >= (not w)),
+        "without a warm-up, step 1 is on the cosine already": lambda s, t, w, p: warmup_cosine(s, t, w, p) if w else p,
+    }, right=[lambda *args: torch.tensor(warmup_cosine(*args))])  # fmt: skip
 
 
 def _groups_of(fn, asked, model, decay):
     """The decay of each parameter, -1 where it is in no group and infinity in two; or that of each group."""
     groups = fn(model, decay)
     _expect(isinstance(groups, list | tuple), f"expected a list of two dicts, got {describe(groups)}")
-    for group in groups:
-        _expect(
-            isinstance(group, dict) and "params" in group,
-            "each group must be a dict with the key 'params', as optimizers take it",
-        )
-        _expect(
-            is_number(group.get("weight_decay")),
-            "a group has no 'weight_decay', a number. An optimizer would give it its own default, which is not 0 in "
-            "AdamW",
-        )
-        _expect(
-            isinstance(group["params"], list | tuple),
-            "'params' must be lists: a generator is empty once it was read, and a set has no order",
-        )
     amounts = {id(parameter): -1.0 for parameter in model.parameters()}
-    for parameter, amount in ((item, group["weight_decay"]) for group in groups for item in group["params"]):
-        _expect(
-            isinstance(parameter, nn.Parameter),
-            "'params' must hold the parameters themselves, not their names or pairs",
-        )
-        _expect(
-            id(parameter) in amounts,
-            "a group holds a parameter that is not the model's: hand over the same objects, not copies",
-        )
-        amounts[id(parameter)] = float(amount) if amounts[id(parameter)] == -1 else math.inf
-    return torch.tensor(list(amounts.values()) if asked == "parameters" else [float(g["weight_decay"]) for g in groups])
+    for group in groups:
+        is_group = isinstance(group, dict) and "params" in group
+        _expect(is_group, "each group must be a dict with the key 'params', as optimizers take it")
+        amount, inside = group.get("weight_decay"), group["params"]
+        _expect(is_number(amount), "a group has no 'weight_decay', a number. AdamW's own default is not 0")
+        _expect(isinstance(inside, list | tuple), "'params' must be lists: a generator can be read once only")
+        for p in inside:
+            _expect(isinstance(p, nn.Parameter), "'params' must hold the parameters themselves, not their names")
+            _expect(id(p) in amounts, "a group holds a parameter that is not the model's: use its own, not copies")
+            amounts[id(p)] = float(amount) if amounts[id(p)] == -1 else math.inf
+    return torch.tensor([*amounts.values()] if asked == "parameters" else [float(g["weight_decay"]) for g in groups])
 
 
 def _groups(decays):
-    def fn(model, decay):
-        named = list(model.named_parameters())
-        return [
-            {"params": [p for name, p in named if decays(name, p)], "weight_decay": decay},
-            {"params": [p for name, p in named if not decays(name, p)], "weight_decay": 0.0},
-        ]
+    """Two groups, of the parameters p that decay by their names n and themselves, and of the others."""
+    return lambda model, decay: [
+        {"params": [p for n, p in model.named_parameters() if bool(decays(n, p)) == yes], "weight_decay": yes * decay}
+        for yes in (True, False)
+    ]
 
-    return fn
+
+TABLES = ("cls_token", "pos_embed")
+MATRICES = r"(head|patch_embed\.proj|blocks\.\d+\.(attn\.qkv|attn\.proj|mlp\.fc1|mlp\.fc2))\.weight"
 
 
 def _is_matrix(name, parameter):
-    return parameter.ndim > 1 and name not in ("cls_token", "pos_embed")
+    return parameter.ndim > 1 and name not in TABLES
 
 
 def _explain_groups(got, want, asked, model, decay):
     if asked == "groups":
         return f"the groups must decay by {decay} and by 0, got {got.tolist()}"
-    names = [name for name, _ in model.named_parameters()]
-
-    def where(wrong, said):
-        found = [name for name, here in zip(names, wrong.tolist(), strict=True) if here]
-        return f"{', '.join(found[:3])}{f' and {len(found) - 3} more' * (len(found) > 3)} {said}" if found else ""
-
-    others = sorted(set(got.tolist()) - {*want.tolist(), -1, math.inf})
-    return (
-        where(got == -1, "in no group, so it would never be trained")
-        or where(got.isinf(), "in two groups")
-        or (f"the groups must decay by {decay} and by 0, got {others}" if others else "")
-        or "; ".join(filter(None, (where(got > want, "should not decay"), where(got < want, "should decay"))))
-    )
-
-
-MATRICES = r"(head|patch_embed\.proj|blocks\.\d+\.(attn\.qkv|attn\.proj|mlp\.fc1|mlp\.fc2))\.weight"
-DECAYING = {
-    "everything decays: put norms, biases, positions and the class token into a group with weight_decay 0": (
-        lambda name, p: True
-    ),
-    "nothing decays: the matrices go into the group with weight_decay": lambda name, p: False,
-    "the groups are swapped: matrices decay, the rest does not": lambda name, p: not _is_matrix(name, p),
-    "the position table or the class token decays. They have three axes, so counting axes is not enough": (
-        lambda name, p: p.ndim > 1
-    ),
-    "the position table decays; it has three axes, as the class token": lambda name, p: (
-        p.ndim > 1 and name != "cls_token"
-    ),
-    "the class token decays; it has three axes, as the positions": lambda name, p: p.ndim > 1 and name != "pos_embed",
-    "a norm's weight, the positions and the class token decay. Leaving out biases is not enough": (
-        lambda name, p: "bias" not in name
-    ),
-    "a norm's weight decays. It is a vector that should stay near 1, not be pulled to 0": (
-        lambda name, p: "bias" not in name and name not in ("cls_token", "pos_embed")
-    ),
-    "the final norm's weight decays: it is called norm": lambda name, p: _is_matrix(name, p) or name == "norm.weight",
-    "a bias decays": lambda name, p: "norm" not in name and name not in ("cls_token", "pos_embed"),
-    "the patch projection does not decay. Its kernel has four axes, and is a matrix all the same (chapter 1)": (
-        lambda name, p: p.ndim == 2
-    ),
-    "the head does not decay; it is a matrix like the others": lambda name, p: (
-        _is_matrix(name, p) and "head" not in name
-    ),
-    "mlp.fc1.weight should decay": lambda name, p: _is_matrix(name, p) and "fc1" not in name,
-}
+    problems = {
+        "in no group, so it would never be trained": got == -1, "in two groups": got.isinf(),
+        f"in a group that decays by neither {decay} nor 0": ~torch.isin(got, want),
+        "should not decay": got > want, "should decay": got < want,
+    }  # fmt: skip
+    said, wrong = next((said, wrong) for said, wrong in problems.items() if wrong.any())
+    names = [name for (name, _), here in zip(model.named_parameters(), wrong.tolist(), strict=True) if here]
+    return f"{', '.join(names[:3])}{f' and {len(names) - 3} more' * (len(names) > 3)} {said}"
 
 
 def _vit(depth, k):
@@ -397,17 +241,11 @@ def _vit(depth, k):
 
 
 EXERCISES["parameter_groups"] = Exercise(
-    reference=parameter_groups,
-    truth=_groups(lambda name, p: bool(re.fullmatch(MATRICES, name))),
-    run=_groups_of,
-    given=lambda depth=2, k=3: ("parameters", _vit(depth, k), 0.05),
-    cases=[
-        Case(
-            given=lambda: ("groups", _vit(1, 3), 0.1),
-            hint="every parameter is in the right place, but two groups were wanted, first the one that decays",
-            caught=lambda model, decay: parameter_groups(model, decay)[::-1],
-        ),
-    ],
+    reference=parameter_groups, truth=_groups(lambda n, p: re.fullmatch(MATRICES, n)),
+    run=_groups_of, explain=_explain_groups, given=lambda depth=2, k=3: ("parameters", _vit(depth, k), 0.05),
+    cases=[Case(lambda: ("groups", _vit(1, 3), 0.1),
+                "every parameter is in the right place, but two groups were wanted, first the one that decays",
+                lambda *args: parameter_groups(*args)[::-1])],
     mistakes={
         "a list of two dicts": lambda model, decay: {"params": list(model.parameters()), "weight_decay": decay},
         "'params'": lambda model, decay: [list(model.parameters()), []],
@@ -415,18 +253,24 @@ EXERCISES["parameter_groups"] = Exercise(
         "not their names": lambda model, decay: [{"params": ["head.weight"], "weight_decay": decay}],
         "not copies": lambda model, decay: [{"params": [nn.Parameter(torch.ones(3))], "weight_decay": decay}],
         "must be lists": lambda model, decay: [{"params": model.parameters(), "weight_decay": decay}],
-        "in no group, so": lambda model, decay: parameter_groups(model, decay)[:1],
+        "in no group, so": lambda *args: parameter_groups(*args)[:1],
         "in two groups": lambda model, decay: parameter_groups(model, decay) + _groups(_is_matrix)(model, 0)[:1],
-        "the groups must decay by 0.05 and by 0, got [0.1": lambda model, decay: parameter_groups(model, 2 * decay),
-        **{hint: _groups(decays) for hint, decays in DECAYING.items()},
-    },
-    right=[
-        _groups(_is_matrix),
-        _groups(lambda name, p: p.ndim in (2, 4)),
-        lambda model, decay: tuple(parameter_groups(model, decay)),
-    ],
-    explain=_explain_groups,
-)
+        "in a group that decays by neither 0.05 nor 0": lambda model, decay: parameter_groups(model, 2 * decay),
+        "everything decays: norms, biases, positions and the class token shouldn't": _groups(lambda n, p: True),
+        "nothing decays: the matrices go into the group with weight_decay": _groups(lambda n, p: False),
+        "the groups are swapped: matrices decay, the rest does not": _groups(lambda n, p: not _is_matrix(n, p)),
+        "positions and class token decay. Both have three axes: don't count axes": _groups(lambda n, p: p.ndim > 1),
+        "the position table decays; it has three axes": _groups(lambda n, p: p.ndim > 1 and n != "cls_token"),
+        "the class token decays; it has three axes": _groups(lambda n, p: p.ndim > 1 and n != "pos_embed"),
+        "norms, positions and class token decay: skipping biases is not enough": _groups(lambda n, p: "bias" not in n),
+        "a norm's weight decays; it belongs near 1": _groups(lambda n, p: "bias" not in n and n not in TABLES),
+        "the final norm decays: its name is just norm": _groups(lambda n, p: _is_matrix(n, p) or n == "norm.weight"),
+        "a bias decays": _groups(lambda n, p: "norm" not in n and n not in TABLES),
+        "the patch projection doesn't decay. With four axes it is still a matrix": _groups(lambda n, p: p.ndim == 2),
+        "the head does not decay; it is a matrix as well": _groups(lambda n, p: _is_matrix(n, p) and "head" not in n),
+        "mlp.fc1.weight should decay": _groups(lambda n, p: _is_matrix(n, p) and "fc1" not in n),
+    }, right=[_groups(_is_matrix), _groups(lambda n, p: p.ndim in (2, 4)), lambda *a: tuple(parameter_groups(*a))],
+)  # fmt: skip
 
 
 def smooth_labels(labels: Int64[Tensor, " b"], num_classes: int, smoothing: float) -> Float[Tensor, "b k"]:
@@ -441,8 +285,8 @@ def _by_cross_entropy(labels, num_classes, smoothing):
     return 1 / num_classes - logits.grad
 
 
-def _two_numbers(of):
-    """Targets from two numbers, that of the true class and that of the others."""
+def _rows(of):
+    """Targets from the true class's and the others' number, which are made of k classes, smoothing s and b labels."""
 
     def fn(labels, k, smoothing):
         true, other = of(k, smoothing, len(labels))
@@ -451,66 +295,35 @@ def _two_numbers(of):
     return fn
 
 
-def _explain_sums(got, want, *_):
-    sums = [sum(row) for row in got.tolist()]
-    return "" if all(abs(one - 1) < 1e-4 for one in sums) else f"each row must add up to 1, got {sums[:4]}"
-
-
-SMOOTHED = {
-    "nothing was smoothed: that is one-hot": lambda k, s, b: (1, 0),
-    "the fractions add up to 1.2. What all classes get must be taken from the true one first": (
-        lambda k, s, b: (1 + s / k, s / k)
-    ),
-    "the true class got 1 − smoothing and the others smoothing / (k − 1). Here *all* k classes share the smoothing, "
-    "the true one too": lambda k, s, b: (1 - s, s / max(1, k - 1)),
-    "the true class takes part in the sharing as well: it gets 1 − smoothing + smoothing / k": (
-        lambda k, s, b: (1 - s, s / k)
-    ),
-    "you divided by k − 1. All k classes share the smoothing, the true one too": (
-        lambda k, s, b: (1 - s + s / max(1, k - 1), s / max(1, k - 1))
-    ),
-    "smoothing and 1 − smoothing are swapped": lambda k, s, b: (s + (1 - s) / k, (1 - s) / k),
-    "each class got all of the smoothing: divide it by the number of classes": lambda k, s, b: (1, s),
-    "what was taken from the true class was given to nobody: add smoothing / num_classes": lambda k, s, b: (1 - s, 0),
-    "you divided by the number of images; divide by the number of classes": lambda k, s, b: (1 - s + s / b, s / b),
-    "the smoothing is written in by hand: take it from the argument": lambda k, s, b: (0.9 + 0.1 / k, 0.1 / k),
-}
 EXERCISES["smooth_labels"] = Exercise(
-    reference=smooth_labels,
-    truth=_by_cross_entropy,
-    given=lambda b=7, k=5: (torch.randint(k, (b,)), k, 0.2),
+    reference=smooth_labels, truth=_by_cross_entropy,
+    given=lambda b=7, k=5: (torch.randint(k, (b,)), k, 0.2), shape="One row of probabilities for each label",
+    otherwise="each row adds up to 1, as the targets of PyTorch's cross-entropy with label_smoothing",
     cases=[
-        Case(
-            given=lambda: (torch.tensor([2, 0]), 3, 0.0),
-            hint="with smoothing 0 the targets must be one-hot",
-            caught=lambda labels, k, s: smooth_labels(labels, k, 0.2),
-        ),
-        Case(given=lambda: (torch.tensor([2, 0]), 3, 1.0), hint="with smoothing 1 all classes get the same"),
-        Case(
-            given=lambda: (torch.tensor([0, 1]), 4, 0.2),
-            hint="here the last two of four classes have no image; take the number of classes from num_classes",
-            caught=lambda labels, k, s: smooth_labels(labels, int(labels.max()) + 1, s),
-        ),
-    ],
-    mistakes={
-        **{hint: _two_numbers(of) for hint, of in SMOOTHED.items()},
-        "one_hot gives integers, and what is written into integers is rounded down. Make it floating point first": (
-            lambda labels, k, s: smooth_labels(labels, k, s).long()
-        ),
-        "one row for each label, one column for each class": lambda labels, k, s: smooth_labels(labels, k, s).mT,
-        "the wrong class is the true one: they count from 0": lambda labels, k, s: smooth_labels(
-            (labels - 1) % k, k, s
-        ),
-    },
-    right=[
-        _two_numbers(lambda k, s, b: (1 - s + s / k, s / k)),
-        lambda labels, k, s: (1 - s) * torch.eye(k)[labels] + s / k,
+        Case(lambda: (torch.tensor([2, 0]), 3, 0.0), "with smoothing 0 the targets must be one-hot",
+             lambda labels, k, s: smooth_labels(labels, k, 0.2)),
+        Case(lambda: (torch.tensor([2, 0]), 3, 1.0), "with smoothing 1 all classes get the same"),
+        Case(lambda: (torch.tensor([0, 1]), 4, 0.2), "two of the four classes have no image: use num_classes",
+             lambda labels, k, s: smooth_labels(labels, int(labels.max()) + 1, s)),
+    ], mistakes={
+        "nothing was smoothed: that is one-hot": _rows(lambda k, s, b: (1, 0)),
+        "the rows add up to 1.2: take smoothing from the true class first": _rows(lambda k, s, b: (1 + s / k, s / k)),
+        "the others alone share the smoothing. All k should": _rows(lambda k, s, b: (1 - s, s / max(1, k - 1))),
+        "the true class takes part too: it gets 1 − smoothing + smoothing / k": _rows(lambda k, s, b: (1 - s, s / k)),
+        "you divided by k − 1. All k classes share the smoothing, the true one too":
+            _rows(lambda k, s, b: (1 - s + s / max(1, k - 1), s / max(1, k - 1))),
+        "smoothing and 1 − smoothing are swapped": lambda labels, k, s: smooth_labels(labels, k, 1 - s),
+        "each class got all of the smoothing: divide it by the number of classes": _rows(lambda k, s, b: (1, s)),
+        "what the true class lost went to nobody: add smoothing / num_classes": _rows(lambda k, s, b: (1 - s, 0)),
+        "you divided by the number of images, not of classes": _rows(lambda k, s, b: (1 - s + s / b, s / b)),
+        "the smoothing is written in by hand: take the argument": _rows(lambda k, s, b: (0.9 + 0.1 / k, 0.1 / k)),
+        "one_hot gives integers, which round down. Make it floating point first": lambda *a: smooth_labels(*a).long(),
+        "one row for each label, one column for each class": lambda *args: smooth_labels(*args).mT,
+        "the wrong class is true: they count from 0": lambda labels, k, s: smooth_labels((labels - 1) % k, k, s),
+    }, right=[
+        _rows(lambda k, s, b: (1 - s + s / k, s / k)), lambda labels, k, s: (1 - s) * torch.eye(k)[labels] + s / k,
         lambda labels, k, s: torch.lerp(F.one_hot(labels, k).double(), torch.full((), 1 / k).double(), s),
-    ],
-    explain=_explain_sums,
-    shape="One row of probabilities for each label",
-    otherwise="the loss differs from PyTorch's cross-entropy with label_smoothing",
-)
+    ])  # fmt: skip
 
 
 def _places(result, images, padding, mode="constant"):
@@ -526,12 +339,12 @@ def _places(result, images, padding, mode="constant"):
     return None if (-1, -1) in places else places
 
 
-MANY = 2000  # images that show how often each place is drawn
+MANY = 2000  # images that show how often each place is drawn; two shifts agree in one of 5
 
 
 def _crops(fn, images, padding):
     """A word for what is wrong; or how often each row and column is drawn: 0 never, 0.5 too rarely, 1 as it should."""
-    result, again = fn(images, padding), fn(images, padding)
+    result, again, count = fn(images, padding), fn(images, padding), 2 * padding + 1
     _expect(isinstance(result, Tensor), f"expected the cropped images as a tensor, got {describe(result)}")
     if result.shape[2:] == tuple(side + 2 * padding for side in images.shape[2:]):
         return "not cut"
@@ -541,121 +354,76 @@ def _crops(fn, images, padding):
     places = _places(result, images, padding)
     if places is None:
         modes = [mode for mode in ("circular", "reflect", "replicate") if _places(result, images, padding, mode)]
-        by_channel = _places(result[:, :1], images[:, :1], padding)
-        return "".join(modes) or ("by channel" if by_channel else "no window")
+        return "".join(modes) or ("by channel" if _places(result[:, :1], images[:, :1], padding) else "no window")
+    if len(images) != MANY:
+        return torch.ones(2, count)
     tops, lefts = torch.tensor(places).T
     words = {
-        "unshifted": torch.equal(result, images),
-        "again": torch.equal(result, again),
-        "alike": len(set(places)) == 1,
-        "no rows": len(tops.unique()) == 1,
-        "no columns": len(lefts.unique()) == 1,
-        "together": torch.equal(tops, lefts) or len(set(places)) < len(tops.unique()) * len(lefts.unique()),
-    }
-    if len(images) == MANY and any(words.values()):
+        "unshifted": torch.equal(result, images), "again": torch.equal(result, again), "alike": len(set(places)) == 1,
+        "no rows": len(tops.unique()) == 1, "no columns": len(lefts.unique()) == 1,
+        "together": len(set(places)) < len(tops.unique()) * len(lefts.unique()),
+        "in groups": any((a == a.roll(k)).float().mean() > 0.4 for a in (tops, lefts) for k in (1, MANY // 2)),
+    }  # fmt: skip
+    if any(words.values()):
         return next(word for word, found in words.items() if found)
-    often = torch.stack([torch.bincount(side, minlength=2 * padding + 1) for side in (tops, lefts)])
-    often = often / len(images) * (2 * padding + 1)
-    return torch.where(often > 0.75, 1 + (often > 1.4), 0.5 * (often > 0)) if len(images) == MANY else often * 0 + 1
+    often = torch.stack([torch.bincount(side, minlength=count) for side in (tops, lefts)]) / MANY * count
+    return torch.where(often > 0.75, 1 + (often > 1.4), 0.5 * (often > 0))
 
 
 def _explain_places(got, want, images, padding):
-    rows, columns = (row.nonzero()[:, 0].tolist() for row in got)
     if (got > 0).all():
         return "some places are drawn more often than others. All are to be equally likely, those at the ends too"
+    rows, columns = (row.nonzero()[:, 0].tolist() for row in got)
     places = f"padding {padding} has {2 * padding + 1} places in each direction"
     return f"{places}, but only rows {rows} and columns {columns} appear"
 
 
-def _windows(tops, lefts, mode="constant"):
-    """A crop at the places that two functions of the number of images and the padding give."""
+def _draw(n, p, *_, less=0):
+    return torch.randint(2 * p + 1 - less, (n,)).tolist()
 
-    def fn(images, padding):
+
+def _windows(tops=_draw, lefts=None, mode="constant"):
+    """A crop at places that functions of the number n of images and the padding p draw; one may do both."""
+
+    def fn(images, p):
         height, width = images.shape[2:]
-        first = tops(len(images), padding)
-        places = zip(F.pad(images, [padding] * 4, mode=mode), first, lefts(len(images), padding, first), strict=True)
+        first = tops(len(images), p)
+        places = zip(F.pad(images, [p] * 4, mode=mode), first, (lefts or tops)(len(images), p, first), strict=True)
         return torch.stack([x[:, top : top + height, left : left + width] for x, top, left in places])
 
     return fn
 
 
-def _draw(count, padding, *_):
-    return torch.randint(2 * padding + 1, (count,)).tolist()
-
-
-def _draw_one(count, padding, *_):
-    return torch.randint(2 * padding + 1, (1,)).tolist() * count
-
-
-def _draw_less(count, padding, *_):
-    return torch.randint(2 * padding, (count,)).tolist()
-
-
-def _middle(count, padding, *_):
-    return [padding] * count
-
-
-def _by_channel(images, padding):
-    return random_crop(images.flatten(0, 1)[:, None], padding).reshape(images.shape)
-
-
-def _seeded(images, padding):
-    torch.manual_seed(1)
-    return random_crop(images, padding)
-
-
 EXERCISES["random_crop"] = Exercise(
-    reference=random_crop,
-    truth=_windows(_draw, _draw),
-    run=_crops,
-    # Without a zero inside.
-    given=lambda b=20, c=2, height=5, width=7, padding=2: (torch.rand(b, c, height, width) + 1, padding),
+    reference=random_crop, truth=_windows(), run=_crops, right=[_windows()], explain=_explain_places,
+    given=lambda b=20, c=2, height=5, width=7, padding=2: (torch.rand(b, c, height, width) + 1, padding),  # no zeros
     smallest={"height": 4, "width": 4},
-    cases=[
-        Case(given=lambda: (torch.rand(MANY, 1, 4, 5) + 1, 2)),
-        Case(given=lambda: (torch.randint(1, 256, (20, 3, 4, 6), dtype=torch.uint8), 1)),
-    ],
-    mistakes={
-        "the images were padded and not cut: a window of the old size was wanted": lambda images, p: F.pad(
-            images, [p] * 4
-        ),
-        "the images keep their size": lambda images, padding: images[:, :, padding:-padding, padding:-padding],
-        "so the dtype stays": lambda images, padding: random_crop(images.float(), padding),
-        "no image was shifted": lambda images, padding: images.clone(),
-        "what leaves on one side comes back on the other: pad with zeros, do not roll": _windows(
-            _draw, _draw, "circular"
-        ),
-        "the border is filled with mirrored pixels: pad with zeros": _windows(_draw, _draw, "reflect"),
-        "the border is filled with the outermost pixels: pad with zeros": _windows(_draw, _draw, "replicate"),
-        "the channels of an image were shifted differently: one place for the whole image": _by_channel,
-        "an image is no window of itself with zeros on each side": lambda images, p: random_crop(images, p) * 2,
-        "all images of the batch were shifted alike. Draw a place for each image: with one place for the batch, a "
-        "step sees 128 images with the same shift": _windows(_draw_one, _draw_one),
-        "the images were shifted left and right only, never up or down (or all by the same): draw a row for each": (
-            _windows(_middle, _draw)
-        ),
-        "the images were shifted up and down only, never left or right": _windows(_draw, _middle),
-        "rows and columns have the same shift, so images move along the diagonal only: draw twice": _windows(
-            _draw, lambda count, padding, first: first
-        ),
-        "the last place is never drawn. There are 2·padding + 1 of them, and randint leaves its upper bound out": (
-            _windows(_draw_less, _draw_less)
-        ),
-        "has 5 places in each direction, but only rows [0, 1, 2] and": _windows(
-            lambda count, padding: torch.randint(padding + 1, (count,)).tolist(), _draw
-        ),
-        "some places are drawn more often than others": _windows(
-            _draw, lambda count, padding, _: (torch.rand(count) * 2 * padding).round().long().tolist()
-        ),
-        "with padding 1 an image was shifted by more than one pixel: take the argument, not a number": (
-            lambda images, padding: random_crop(images, 2)
-        ),
-        "a second call gave the same shifts: draw anew each time, and set no seed": _seeded,
-    },
-    right=[_windows(_draw, _draw)],
-    explain=_explain_places,
     otherwise="a window of the padded image was wanted, at a random place for each image",
-)
+    cases=[Case(lambda: (torch.rand(MANY, 1, 4, 5) + 1, 2)),
+           Case(lambda: (torch.randint(1, 256, (20, 3, 4, 6), dtype=torch.uint8), 1))],
+    mistakes={
+        "the images were padded and not cut: a window of the old size was wanted": lambda x, p: F.pad(x, [p] * 4),
+        "the images keep their size": lambda x, p: x[:, :, p:-p, p:-p],
+        "so the dtype stays": lambda x, p: random_crop(x.float(), p),
+        "no image was shifted": lambda x, p: x.clone(),
+        "what leaves on one side comes back on the other: pad with zeros, do not roll": _windows(mode="circular"),
+        "the border is filled with mirrored pixels: pad with zeros": _windows(mode="reflect"),
+        "the border is filled with the outermost pixels: pad with zeros": _windows(mode="replicate"),
+        "the channels of an image were shifted differently: one place for the whole image":
+            lambda x, p: random_crop(x.flatten(0, 1)[:, None], p).reshape(x.shape),
+        "an image is no window of itself with zeros on each side": lambda x, p: random_crop(x, p) * 2,
+        "all images of the batch were shifted alike. Draw a place for each": _windows(lambda n, p, *_: _draw(1, p) * n),
+        "images moved left and right only, or all by one row: draw one for each": _windows(lambda n, p: [p] * n, _draw),
+        "images moved up and down only, never left or right": _windows(_draw, lambda n, p, _: [p] * n),
+        "rows and columns shift alike, along the diagonal only: draw twice": _windows(_draw, lambda n, p, rows: rows),
+        "images share shifts, in pairs or halves: draw one for each": _windows(lambda n, p, *_: 2 * _draw(n // 2, p)),
+        "the last place is never drawn: randint leaves its upper bound out": _windows(partial(_draw, less=1)),
+        "has 5 places in each direction, but only rows [0, 1, 2] and": _windows(partial(_draw, less=2), _draw),
+        "some places are drawn more often than others":
+            _windows(_draw, lambda n, p, _: (torch.rand(n) * 2 * p).round().long().tolist()),
+        "with padding 1 an image moved by more than one pixel: use the argument": lambda x, p: random_crop(x, 2),
+        "a second call gave the same shifts: set no seed": lambda *args: torch.manual_seed(1) and random_crop(*args),
+    })  # fmt: skip
 
 
 def mix_pairs(
@@ -672,10 +440,8 @@ def mix_pairs(
 
 def _one_of_two(fn, asked, *args):
     result = fn(*args)
-    _expect(
-        isinstance(result, tuple | list) and len(result) == 2,
-        f"expected two tensors, images and targets; got {describe(result)}",
-    )
+    is_pair = isinstance(result, tuple | list) and len(result) == 2
+    _expect(is_pair, f"expected two tensors, images and targets; got {describe(result)}")
     return result[asked]
 
 
@@ -685,102 +451,63 @@ def _blended(images, targets, share, partner):
     return tuple(torch.stack([s * x[i] + (1 - s) * x[other] for i, (s, other) in sides]) for x in (images, targets))
 
 
-def _mix(images=lambda s, p: (s, p), targets=lambda s, p: (s, p)):
-    """An answer by the shares and partners with which it mixes images and targets."""
-
-    def fn(x, y, share, partner):
-        return mix_pairs(x, y, *images(share, partner))[0], mix_pairs(x, y, *targets(share, partner))[1]
-
-    return fn
+def _images(blend):
+    """A mistake in the images x, for shares s and partners p."""
+    return lambda x, y, s, p: (blend(x, s, p), y)
 
 
-def _in_its_own_copy(images, targets, share, partner):
+def _mix(of):
+    """A mistake in the shares and partners with which the images are mixed."""
+    return _images(lambda x, s, p: mix_pairs(x, x[:, 0, 0], *of(s, p))[0])
+
+
+def _targets(of):
+    """A mistake in the shares and partners with which the targets are mixed."""
+    return lambda x, y, s, p: (mix_pairs(x, y, s, p)[0], mix_pairs(x, y, *of(s, p))[1])
+
+
+def _in_place(images, share, partner):
     images = images.clone()
     for i, (s, other) in enumerate(zip(share, partner, strict=True)):
         images[i] = s * images[i] + (1 - s) * images[other]
-    return images, targets
+    return images
 
 
-def _mix_given(b, c, height, width, k, partner=None):
+def _mix_given(asked, b=5, c=2, height=4, width=6, k=3, partner=None):
     partner = (torch.arange(b) * 2 + 1) % b if partner is None else torch.tensor(partner)
-    return torch.rand(b, c, height, width), torch.rand(b, k).softmax(1), torch.rand(b), partner
+    return asked, torch.rand(b, c, height, width), torch.rand(b, k).softmax(1), torch.rand(b), partner
 
 
 EXERCISES["mix_pairs"] = Exercise(
-    reference=mix_pairs,
-    truth=_blended,
-    run=_one_of_two,
-    given=lambda b=5, c=2, height=4, width=6, k=3: (0, *_mix_given(b, c, height, width, k)),
-    cases=[
-        Case(
-            given=lambda: (1, *_mix_given(5, 2, 4, 6, 3)),
-            hint="the targets differ from share · target + (1 − share) · partner's target, row by row",
-        ),
-        Case(
-            given=lambda: (1, *_mix_given(1, 2, 4, 6, 3)),
-            hint="the targets of a batch of one image are wrong. Does a squeeze() drop an axis of one?",
-        ),
-        Case(
-            given=lambda: (0, *_mix_given(4, 1, 2, 3, 2, partner=[1, 1, 0, 3])),
-            hint="two images may have the same partner, and an image may be its own",
-        ),
-    ],
-    mistakes={
-        "the images are swapped: `share` belongs to the image itself, 1 − share to its partner": _mix(
-            lambda s, p: (1 - s, p)
-        ),
-        "all images were mixed by one share. Each has its own": _mix(lambda s, p: (s[:1].expand(len(s)), p)),
-        "all images were mixed by the mean of the shares. Each has its own": _mix(
-            lambda s, p: (s.mean().expand(len(s)), p)
-        ),
-        "the partner of image i is images[partner[i]]. You took the image whose partner i is": _mix(
-            lambda s, p: (s, p.argsort())
-        ),
-        "the images were not mixed": _mix(lambda s, p: (s * 0 + 1, p)),
-        "the images are the partners alone": _mix(lambda s, p: (s * 0, p)),
-        "you took the next image of the batch; the partner of image i is images[partner[i]]": _mix(
-            lambda s, p: (s, torch.arange(len(p)).roll(-1))
-        ),
-        "you took the image before; the partner of image i is images[partner[i]]": _mix(
-            lambda s, p: (s, torch.arange(len(p)).roll(1))
-        ),
-        "one image after the other was replaced, so some partners were blends already. Take partners from the "
-        "untouched images": _in_its_own_copy,
-        "the images add up to more than they were: the partner's share is 1 − share": lambda images, targets, s, p: (
-            images + (1 - s)[:, None, None, None] * images[p],
-            targets,
-        ),
-        "both were multiplied by share; the partner's is 1 − share": lambda images, targets, s, p: (
-            s[:, None, None, None] * (images + images[p]),
-            targets,
-        ),
-        "share has one axis and meets the images' last one. Give it the shape (b, 1, 1, 1)": (
-            lambda images, targets, s, p: (s * images + (1 - s) * images[p], targets)
-        ),
-        "share has one axis and meets the last one of the images. Give it the shape (b, 1, 1, 1)": (
-            lambda images, targets, s, p: (images * s + images[p] * (1 - s), targets)
-        ),
-        "the targets were not mixed: an image that is a quarter of a 3 should be called so": _mix(
-            targets=lambda s, p: (s * 0 + 1, p)
-        ),
-        "the targets are swapped: `share` belongs to the image itself, and to its own target": _mix(
-            targets=lambda s, p: (1 - s, p)
-        ),
-        "the targets are those of the larger part. Mix them by the same share as the images": _mix(
-            targets=lambda s, p: ((s > 0.5).float(), p)
-        ),
-        "all targets were mixed by one share": _mix(targets=lambda s, p: (s[:1].expand(len(s)), p)),
-        "the targets come from another partner than the images": _mix(targets=lambda s, p: (s, p.argsort())),
-        "the targets are those of the partner alone": _mix(targets=lambda s, p: (s * 0, p)),
-        "the targets were mixed half and half. Mix them as the images": _mix(targets=lambda s, p: (s * 0 + 0.5, p)),
-    },
-    right=[
-        _blended,
-        lambda images, targets, share, partner: [
-            torch.lerp(x[partner], x, share.reshape(-1, *[1] * (x.ndim - 1))) for x in (images, targets)
-        ],
-    ],
+    reference=mix_pairs, truth=_blended, run=_one_of_two, without=("gradient",),
+    given=lambda b=5, c=2, height=4, width=6, k=3: _mix_given(0, b, c, height, width, k),
     shape="The images keep their shape, and the targets have one row for each image",
     otherwise="the images differ from share · image + (1 − share) · partner, image by image",
-    without=("gradient",),
-)
+    cases=[
+        Case(lambda: _mix_given(1), "a row of targets is share · target + (1 − share) · the partner's"),
+        Case(lambda: _mix_given(1, b=1), "wrong targets for a batch of one. Does a squeeze() drop an axis of one?"),
+        Case(lambda: _mix_given(0, 4, 1, 2, 3, 2, [1, 1, 0, 3]),
+             "two images may have the same partner, and an image may be its own"),
+    ], mistakes={
+        "the images are swapped: `share` is the image's own, 1 − share its partner's": _mix(lambda s, p: (1 - s, p)),
+        "all images were mixed by one share. Each has its own": _mix(lambda s, p: (s[:1].expand(len(s)), p)),
+        "all images were mixed by the mean share. Each has its own": _mix(lambda s, p: (s.mean().expand(len(s)), p)),
+        "you took the image whose partner i is, not images[partner[i]]": _mix(lambda s, p: (s, p.argsort())),
+        "the images were not mixed": _mix(lambda s, p: (s * 0 + 1, p)),
+        "the images are the partners alone": _mix(lambda s, p: (s * 0, p)),
+        "you took the next image, not images[partner[i]]": _mix(lambda s, p: (s, torch.arange(len(p)).roll(-1))),
+        "you took the image before, not images[partner[i]]": _mix(lambda s, p: (s, torch.arange(len(p)).roll(1))),
+        "images were replaced one by one, so some partners were blends already. Use originals": _images(_in_place),
+        "the image itself is not multiplied by share": _images(lambda x, s, p: x + (1 - s)[:, None, None, None] * x[p]),
+        "both got share. The partner gets 1 − share": _images(lambda x, s, p: s[:, None, None, None] * (x + x[p])),
+        "share meets the images' last axis: use shape (b, 1, 1, 1)": _images(lambda x, s, p: s * x + (1 - s) * x[p]),
+        "share meets images' last axis: use shape (b, 1, 1, 1)": _images(lambda x, s, p: x * s + x[p] * (1 - s)),
+        "the targets were not mixed: an image that is a quarter 3 should say so": _targets(lambda s, p: (s * 0 + 1, p)),
+        "the targets are swapped: `share` belongs to the image's own target": _targets(lambda s, p: (1 - s, p)),
+        "the targets are the larger part's. Mix them as the images": _targets(lambda s, p: ((s > 0.5).float(), p)),
+        "all targets were mixed by one share": _targets(lambda s, p: (s[:1].expand(len(s)), p)),
+        "the targets come from another partner than the images": _targets(lambda s, p: (s, p.argsort())),
+        "the targets are those of the partner alone": _targets(lambda s, p: (s * 0, p)),
+        "the targets were mixed half and half. Mix them as the images": _targets(lambda s, p: (s * 0 + 0.5, p)),
+    }, right=[_blended, lambda x, y, s, p: [torch.lerp(z[p], z, s.reshape(-1, *[1] * (z.ndim - 1))) for z in (x, y)]],
+)  # fmt: skip

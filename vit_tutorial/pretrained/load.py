@@ -7,13 +7,11 @@ from math import isqrt, prod
 from pathlib import Path
 
 import torch
-import torchvision.transforms.functional as TF
 from jaxtyping import Float
 from PIL import Image
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
-from torchvision.models import WeightsEnum, get_model_weights
 
 from vit_tutorial.data.downloads import download, ensure
 from vit_tutorial.model import ViT
@@ -50,6 +48,8 @@ class Published:
 
         With ``share`` 1 and an ``img_size`` of the picture's own proportions nothing is cut off.
         """
+        import torchvision.transforms.functional as TF  # takes a second
+
         (height, width), (wide, tall) = self.img_size, image.size
         if height * wide >= width * tall:  # the picture is the wider one: its height decides
             height = round(height / self.share)
@@ -153,7 +153,10 @@ def _num_patches(state: dict[str, Tensor], img_size: int | tuple[int, int] | Non
     return prod(side // p for side, p in zip(to_pair("img_size", img_size), weight.shape[2:], strict=True))
 
 
-def _weights(name: str) -> WeightsEnum:
+def _weights(name: str):
+    """torchvision's member of ``WeightsEnum``."""
+    from torchvision.models import get_model_weights
+
     check_option("name", name, NAMES)
     return get_model_weights(name).DEFAULT
 

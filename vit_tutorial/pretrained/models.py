@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import torch
 from torch import nn
-from torchvision.models import VisionTransformer
 
 from vit_tutorial.encoder import ACTIVATIONS
 from vit_tutorial.model import ViT
@@ -33,12 +32,14 @@ TIMM_PARTS = {
 IDLE = ("torch.Identity", "torch.Dropout", "timm.DropPath", "timm.PatchDropout")  # in evaluation mode
 
 
-def from_torchvision(model: VisionTransformer) -> ViT:
+def from_torchvision(model: nn.Module) -> ViT:
     """A :class:`~vit_tutorial.ViT` that computes what ``model`` does in evaluation mode; the weights are copied.
 
     Raises:
         ValueError: when it is no ``VisionTransformer`` of torchvision, or has parts that a plain ViT has not.
     """
+    from torchvision.models import VisionTransformer  # takes a second
+
     if not isinstance(model, VisionTransformer):
         raise ValueError(f"from_torchvision takes torchvision's VisionTransformer, got {type(model).__name__}")
     heads = model.encoder.layers[0].num_heads

@@ -1,8 +1,11 @@
 """Checkpoints: everything an interrupted run needs to end as if nothing had happened, written whole or not at all."""
 
+import io
 import os
 import pickle
 import textwrap
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +13,12 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from vit_tutorial.data.folders import folder_changes
+from vit_tutorial.data.images import Dataset, ImageFiles
 from vit_tutorial.training.ema import EMA
 from vit_tutorial.training.optimizers import MuonWithAdamW
+
+DAMAGED = (zipfile.BadZipFile, zlib.error, pickle.UnpicklingError, EOFError, RuntimeError, ValueError)
 
 
 def save_checkpoint(
@@ -21,8 +28,15 @@ def save_checkpoint(
     ema: EMA | None,
     config: Any,
     history: list[dict[str, float]],
+    data: Dataset | ImageFiles | None = None,
 ) -> None:
-    """Write beside ``path``, then rename: a reader finds the old checkpoint or the new one, never half of one."""
+    """Write ``path`` as :func:`write_whole` does: a reader finds the old checkpoint or the new one.
+
+    Of ``data`` the names of the classes are kept and, if it is a folder, which images are in which split.
+
+    Raises:
+        OSError: if it cannot be written; the message has the path.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     state = {
@@ -31,27 +45,57 @@ def save_checkpoint(
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
         "ema": ema.state if ema else None,
+        "classes": list(data.classes) if data else [],
+        "split": data.split if data else None,
     }
+    file = io.BytesIO()
+    torch.save(state, file)
+    write_whole(path, file.getvalue())
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write beside ``path``, then rename, so that ``path`` never holds half of it; a failed attempt leaves nothing.
+
+    Raises:
+        OSError: if it cannot be written; the message has the path.
+    """
     part = path.with_name(f".{path.name}.part")
-    torch.save(state, part)
-    os.replace(part, path)
+    try:
+        part.write_bytes(content)
+        os.replace(part, path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def load_checkpoint(
-    path: str | Path, model: nn.Module, optimizer: Optimizer | MuonWithAdamW, ema: EMA | None, config: Any
+    path: str | Path,
+    model: nn.Module,
+    optimizer: Optimizer | MuonWithAdamW,
+    ema: EMA | None,
+    config: Any,
+    data: Dataset | ImageFiles | None = None,
 ) -> list[dict[str, float]]:
     """Restore in place what :func:`save_checkpoint` wrote; returns the history.
 
     Only tensors and plain data are read, no code.
 
     Raises:
-        ValueError: if the file is damaged, or belongs to a run with another config or another model.
+        OSError: if there is no such file, or it may not be read.
+        ValueError: if the file is damaged, or belongs to a run with another config, another model or other images in
+            the folder of ``data``; the message says what has changed.
     """
+    content = Path(path).read_bytes()
     try:
-        state = torch.load(path, map_location=next(model.parameters()).device, weights_only=True)
+        if damaged := zipfile.ZipFile(io.BytesIO(content)).testzip():  # torch.load itself checks no checksum
+            raise zipfile.BadZipFile(f"wrong checksum in {damaged}")
+        state = torch.load(io.BytesIO(content), map_location=next(model.parameters()).device, weights_only=True)
         there = state["config"]
-    except (RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError) as error:
+    except (*DAMAGED, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a whole checkpoint: {reason(error, 0)}. Delete it to start afresh") from error
+    if data and (changes := folder_changes(state, data)):
+        raise ValueError(f"{path} cannot go on with {data.variant}: {changes}. Undo that, or delete it to start afresh")
     if there != repr(config):
         raise ValueError(
             f"{path} belongs to another run: {_difference(there, repr(config))}. Delete it, or rename this run"

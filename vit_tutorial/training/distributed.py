@@ -19,11 +19,25 @@ def process_group(device: str) -> Iterator[str]:
     """Join the other processes within a ``with`` block, which gets the device of this one.
 
     ``torchrun`` names each process in environment variables. If they are missing, nothing happens.
+
+    Args:
+        device: ``"cpu"``, or ``"cuda"``, of which each process takes a GPU of its own.
+
+    Raises:
+        ValueError: if there are fewer GPUs than processes on this machine, or ``device`` is one GPU for several.
     """
     if "RANK" not in os.environ:
         yield device
         return
+    processes = int(os.environ["LOCAL_WORLD_SIZE"])
+    if device.startswith("cuda:") and processes > 1:
+        raise ValueError(f"{processes} processes cannot share {device}: say cuda, and each takes a GPU of its own")
     if device == "cuda":
+        if processes > (gpus := torch.cuda.device_count()):
+            raise ValueError(
+                f"{processes} processes need a GPU each, and PyTorch finds {gpus} here: start at most {gpus} "
+                "(--nproc-per-node), or use --device cpu"
+            )
         device = f"cuda:{os.environ['LOCAL_RANK']}"
         torch.cuda.set_device(device)
     # The patch projection of grey images has an axis of size 1. Its stride means nothing, but DDP warns about it.

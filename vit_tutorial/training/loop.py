@@ -257,8 +257,9 @@ def fit(
 
     Raises:
         ValueError: if the model is for another number of classes, the batch cannot be divided among the processes, or
-            the checkpoint belongs to another run.
-        FloatingPointError: if the loss is not finite; the message has the step, the learning rate and what to try.
+            the checkpoint belongs to another run or to a folder that has changed since.
+        FloatingPointError: if a loss or a weight is not finite; the message has the step, the learning rate and what
+            to try.
     """
     rank, world = rank_and_world()
     if config.batch_size % world:
@@ -269,7 +270,7 @@ def fit(
     ema = EMA(model, config.ema) if config.ema else None
     history = []
     if checkpoint and Path(checkpoint).exists():
-        history = load_checkpoint(checkpoint, model, optimizer, ema, config)
+        history = load_checkpoint(checkpoint, model, optimizer, ema, config, train)
     run = DistributedDataParallel(model) if world > 1 else model
     run = torch.compile(run) if config.compile else run
     images = len(train) * config.epochs
@@ -285,6 +286,7 @@ def fit(
             train_loss, train_accuracy = train_epoch(run, optimizer, train, epoch, config, ema, bar)
             with ema.weights() if ema else nullcontext():
                 scores = evaluate(model, val, config)
+            _stop_unless_sound(model, scores["loss"], epoch, len(batches_of(len(train), epoch, config)), config)
             history.append(
                 {
                     "train_loss": train_loss,
@@ -300,7 +302,7 @@ def fit(
                 f"validation {scores['accuracy']:.2%}"
             )
             if checkpoint and rank == 0:
-                save_checkpoint(checkpoint, model, optimizer, ema, config, history)
+                save_checkpoint(checkpoint, model, optimizer, ema, config, history, train)
     if ema:
         model.load_state_dict(ema.state)
     return history
@@ -367,11 +369,23 @@ def stop_unless_finite(losses: Float[Tensor, " steps"], epoch: int, config: Trai
     bad = (~losses.isfinite()).nonzero()
     if len(bad):
         step, total_steps = epoch * len(losses) + int(bad[0]), len(losses) * config.epochs
-        raise FloatingPointError(
-            f"the loss is {losses[bad[0]].item()} at step {step} of {total_steps}, learning rate "
-            f"{lr_at(step, total_steps, config):.2g}. Try a lower lr than {config.lr:g}, a longer warmup than "
-            f"{config.warmup:g} of the steps, or clip_grad 1 (now {config.clip_grad:g})"
-        )
+        raise _diverged(f"the loss is {losses[bad[0]].item()} at", step, total_steps, config)
+
+
+def _stop_unless_sound(model: nn.Module, val_loss: float, epoch: int, steps: int, config: TrainConfig) -> None:
+    """As :func:`stop_unless_finite`, after an epoch of ``steps``: its last one has no loss that would tell."""
+    bad = [name for name, value in model.state_dict().items() if not value.isfinite().all()]
+    if bad or not math.isfinite(val_loss):
+        what = f"{bad[0]} is not finite" if bad else f"the validation loss is {val_loss}"
+        raise _diverged(f"{what} after", (epoch + 1) * steps - 1, steps * config.epochs, config)
+
+
+def _diverged(what: str, step: int, total_steps: int, config: TrainConfig) -> FloatingPointError:
+    return FloatingPointError(
+        f"{what} step {step} of {total_steps}, learning rate {lr_at(step, total_steps, config):.2g}. Try a lower lr "
+        f"than {config.lr:g}, a longer warmup than {config.warmup:g} of the steps, or clip_grad 1 (now "
+        f"{config.clip_grad:g})"
+    )
 
 
 def _mix(*numbers: int) -> int:

@@ -9,14 +9,26 @@ from collections.abc import Collection
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from filelock import Timeout
 from jaxtyping import Float
 from torch import Tensor
 from tqdm import tqdm
 
 from vit_tutorial.recipes import Recipe
-from vit_tutorial.runs import FOLDER, OWN_RUNS, provenance, recipe_from_dict, run_recipe
+from vit_tutorial.runs import (
+    FOLDER,
+    OWN_RUNS,
+    load_metrics,
+    locked,
+    provenance,
+    recipe_from_dict,
+    run_recipe,
+)
+from vit_tutorial.training.checkpoints import write_whole
 from vit_tutorial.validate import check_int, check_option
 from vit_tutorial.what_matters.variants import SWEEPS, Sweep
+
+LAST = ("val_accuracy", "val_loss", "train_accuracy", "train_loss")  # what a row has of a run's last epoch
 
 
 def run_sweep(
@@ -33,8 +45,9 @@ def run_sweep(
 
     What was recorded with the package is there already; for runs of your own beside it, ask for other seeds.
 
-    An interrupted sweep goes on where it stopped, within a run too. Several processes may share the work if each has
-    seeds or recipes of its own. Stale and truncated rows are rerun; a diverged run is recorded as ``broke``.
+    An interrupted sweep goes on where it stopped, within a run too. Several processes share the work: a run that is
+    under way in another one is left to it, with a warning. Stale and truncated rows are rerun; a diverged run is
+    recorded as ``broke``.
 
     Args:
         only: which of the sweep's recipes; all when empty.
@@ -53,9 +66,14 @@ def run_sweep(
         check_int("seed", seed, 0)
     runs = [(variant, seed) for seed in seeds for variant in sweep.recipes] if seeds else sweep.runs()
     wanted = [(variant, seed) for variant, seed in runs if not only or variant in only]
-    places = {FOLDER / "sweeps", folder}
-    there = {(row["variant"], row["seed"]) for place in places for row in read_rows(place / f"{name}.jsonl", sweep)}
-    missing = [run for run in wanted if run not in there]
+
+    def there() -> set[tuple[str, int]]:
+        files = {place / f"{name}.jsonl" for place in (FOLDER / "sweeps", folder)}
+        return {(row["variant"], row["seed"]) for file in files for row in read_rows(file, sweep)}
+
+    folder.mkdir(parents=True, exist_ok=True)
+    before, elsewhere = there(), []
+    missing = [run for run in wanted if run not in before]
     with tqdm(total=len(wanted), initial=len(wanted) - len(missing), unit=" runs", disable=not progress) as bar:
         for variant, seed in missing:
             bar.set_postfix_str(f"{variant}, seed {seed}")
@@ -63,16 +81,27 @@ def run_sweep(
             # Its checkpoint, until it is done. That of another recipe of this name must not be in the way.
             digest = hashlib.sha256(repr(recipe).encode()).hexdigest()[:8]
             at_work = folder / f".{name}-{variant}-{seed}-{digest}"
-            at_work.mkdir(parents=True, exist_ok=True)
-            options = {"device": device, "keep_weights": False, "progress": False}
             try:
-                row = _row(variant, run_recipe(name, recipe, at_work, **options))
-            except FloatingPointError as error:
-                row = _broken_row(variant, recipe, str(error).split(",")[0], provenance(device))
-            _append(folder / f"{name}.jsonl", row)
-            shutil.rmtree(at_work)
+                with locked(folder / f"{at_work.name}.lock", timeout=0):
+                    if (variant, seed) not in there():  # another process may have ended it meanwhile
+                        _append(folder / f"{name}.jsonl", _run(name, variant, recipe, at_work, device))
+                        shutil.rmtree(at_work, ignore_errors=True)
+            except Timeout:
+                elsewhere.append((variant, seed))
             bar.update()
+    if left := [f"{variant}, seed {seed}" for variant, seed in elsewhere if (variant, seed) not in there()]:
+        warnings.warn(f"left to other processes, which have not ended them yet: {'; '.join(left)}", stacklevel=2)
     return read_rows(folder / f"{name}.jsonl", sweep)
+
+
+def _run(name: str, variant: str, recipe: Recipe, folder: Path, device: str) -> dict:
+    """Train a run and give its row; one that ended, but whose row could not be written, is not trained again."""
+    try:
+        if (folder / "metrics.json").exists():
+            return _row(variant, load_metrics(folder))
+        return _row(variant, run_recipe(name, recipe, folder, device=device, keep_weights=False, progress=False))
+    except FloatingPointError as error:
+        return _broken_row(variant, recipe, str(error).split(",")[0], provenance(device))
 
 
 def _row(variant: str, metrics: dict) -> dict:
@@ -82,7 +111,7 @@ def _row(variant: str, metrics: dict) -> dict:
         "variant": variant,
         "seed": metrics["recipe"]["seed"],
         "test_accuracy": metrics["test"]["accuracy"],
-        **{key: last[key] for key in ("val_accuracy", "val_loss", "train_accuracy", "train_loss")},
+        **{key: last[key] for key in LAST},
         "train_losses": [round(entry["train_loss"], 4) for entry in history],
         # At the pace of its fastest pass: the machine may have had other work too.
         "seconds": round(len(history) * min(entry["seconds"] for entry in history), 1),
@@ -111,7 +140,8 @@ def read_rows(path: Path, sweep: Sweep) -> list[dict]:
     warning.
 
     Raises:
-        ValueError: if a row is not JSON or its recipe cannot be built; the message has the file and the line.
+        ValueError: if a row is not JSON, lacks results, its recipe cannot be built, or a variant and seed have two
+            rows; the message has the file and the line.
     """
     if not path.exists():
         return []
@@ -120,16 +150,23 @@ def read_rows(path: Path, sweep: Sweep) -> list[dict]:
     lines = whole.splitlines()
     if len(whole) < len(content):
         warnings.warn(f"{path}, line {len(lines) + 1} was not written to its end: its run does not count", stacklevel=2)
-    current = []
+    current, first = [], {}
     for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
             variant, seed, recipe = row["variant"], row["seed"], recipe_from_dict(row["recipe"])
-        except (ValueError, KeyError, TypeError) as error:
+            counts = variant in sweep.recipes and recipe == replace(sweep.recipes[variant], seed=seed)
+            if "broke" not in row and (lacking := {"test_accuracy", *LAST} - row.keys()):
+                raise KeyError(*sorted(lacking))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             what = f"{path}, line {number} is not a row of this version"
             raise ValueError(f"{what}: {type(error).__name__}: {error}. Delete the line to run it again") from error
-        if variant in sweep.recipes and recipe == replace(sweep.recipes[variant], seed=seed):
+        if counts:
             current.append(row)
+            if (line := first.setdefault((variant, seed), number)) < number:
+                raise ValueError(
+                    f"{path}, line {number} has the run of line {line}, {variant!r} with seed {seed}: delete one"
+                )
     order = list(sweep.recipes)
     return sorted(current, key=lambda row: (order.index(row["variant"]), row["seed"]))
 
@@ -170,12 +207,9 @@ def effect_interval(base: Float[Tensor, " n"], changed: Float[Tensor, " m"]) -> 
 
 
 def _append(path: Path, row: dict) -> None:
-    with path.open("a+b") as file:
-        file.seek(0)
-        content = file.read()
-        if not content.endswith(b"\n"):
-            file.truncate(len(_whole_lines(content)))
-        file.write(json.dumps(row).encode() + b"\n")
+    with locked(path.with_name(f".{path.name}.lock")):
+        content = path.read_bytes() if path.exists() else b""
+        write_whole(path, _whole_lines(content) + json.dumps(row).encode() + b"\n")
 
 
 def load_sweep(name: str, *, broken: bool = False) -> list[dict]:
