@@ -141,6 +141,7 @@ def test_the_command_changes_the_branch(checkout):
         ("notebooks/03_attention.ipynb", "installation"),
         ("pyproject.toml", "metadata"),
         ("CITATION.cff", "metadata"),
+        ("book/running.md", "installation"),
         ("book/teaching.md", "readme"),
         ("CONTRIBUTING.md", "command"),
     ],

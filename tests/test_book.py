@@ -57,7 +57,7 @@ def problems(soup: BeautifulSoup, folder: Path) -> list[str]:
     article = soup.select_one("article")
     for element in article.select("pre, code, script, .math") if article else []:
         element.extract()
-    if article and re.search(r"\$\$|```|\{[a-z:]+\}`", article.get_text()):
+    if article and re.search(r"\$\$|```|\{[a-z:]+\}`|\{\{", article.get_text()):
         found.append("Markdown or maths that was not rendered")
     return found
 
@@ -90,9 +90,15 @@ def test_the_front_page_leads_to_the_book():
     assert f"{CONTENTS['root']}.html" in (HTML / "index.html").read_text(encoding="utf-8")
 
 
-def test_the_intro_links_to_every_chapter():
-    hrefs = {link["href"].split("#")[0] for link in page("book/intro").select("article a[href]")}
-    assert {f"../notebooks/{path.stem}.html" for path in NOTEBOOKS} <= hrefs
+def test_the_intro_links_to_every_chapter_and_says_how_long_it_takes():
+    cards = {
+        card.select_one("a[href]")["href"]: card.get_text(" ")
+        for card in page("book/intro").select("article .sd-card")
+        if re.search(r"\d minutes", card.get_text())
+    }
+    assert list(cards) == [f"../notebooks/{path.stem}.html" for path in NOTEBOOKS]
+    for path, text in zip(NOTEBOOKS, cards.values(), strict=True):
+        assert re.search(r"about (\d+) minutes", read(path).cells[0].source)[1] == re.search(r"(\d+) minutes", text)[1]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -153,6 +159,7 @@ FAULTS = {
     '<img src="a.png">': "real alt text",
     "<p>$$ x^2 $$</p>": "not rendered",
     "<p>{cite}`someone`</p>": "not rendered",
+    "<p>{{ minutes_01 }} minutes</p>": "not rendered",
 }
 
 

@@ -1,15 +1,19 @@
-"""What the README, the introduction, the API page and the teachers' page say is so."""
+"""What the README, the front page, the API page and the pages on running and teaching say is so."""
 
 import re
 import shutil
 import textwrap
+from pathlib import Path
 
 import nbformat
 import pytest
+import torch
+from _ext.cards import minutes
 from notebook_rules import NOTEBOOKS, ROOT, cells, code_of, exercise_calls, page, read
 
 from vit_tutorial import PRESETS, patchify
 from vit_tutorial.clinic import PATIENTS
+from vit_tutorial.data import data_root
 from vit_tutorial.recipes import RECIPES
 from vit_tutorial.runs import load_metrics, recorded_runs
 from vit_tutorial.what_matters import SWEEPS
@@ -30,9 +34,14 @@ def test_the_readme_s_code_runs_and_prints_what_it_says(capsys):
     assert capsys.readouterr().out.strip() == re.search(r"# (.*)", code)[1]
 
 
-def test_the_intro_s_code_runs():
-    load_timm, mark_all = python_blocks("book/intro.md")
-    exec(load_timm, {})
+def test_the_code_of_running_it_runs():
+    (load_timm,) = python_blocks("book/running.md")
+    exec(load_timm, scope := {})
+    torch.testing.assert_close(scope["model"].state_dict(), dict(scope["timm_model"].state_dict()))
+
+
+def test_the_teachers_page_marks_a_stack_of_answers():
+    _, mark_all = python_blocks("book/teaching.md")
 
     def empty(images, patch_size):
         raise NotImplementedError
@@ -48,18 +57,54 @@ def test_the_intro_s_code_runs():
     assert "scrambled" in marks(bare_reshape, empty)["Ada"]
 
 
-def test_the_intro_says_how_long_a_chapter_takes():
-    minutes = [int(re.search(r"about (\d+) minutes", read(path).cells[0].source)[1]) for path in NOTEBOOKS]
-    assert f"A chapter takes {min(minutes)} to {max(minutes)} minutes" in page("book/intro.md")
+def test_the_front_page_has_a_card_for_each_chapter():
+    """Its title is the notebook's, and the build fills in its minutes."""
+    cards = re.findall(
+        r"^:::\{grid-item-card\} (.*)\n:link: \.\./notebooks/(\w+)\n:link-type: doc\n:class-card: chapter-card\n\n"
+        r"[A-Z].*\.\n\n\{\{ minutes_(\d\d) \}\} minutes\n:::$",
+        page("book/intro.md"),
+        re.MULTILINE,
+    )
+    titles = [read(path).cells[0].source.split("\n")[0].removeprefix("# ") for path in NOTEBOOKS]
+    assert cards == [(title, stem, stem[:2]) for title, stem in zip(titles, CHAPTERS, strict=True)]
 
 
-def test_the_environment_variables_of_the_intro_are_read():
+def test_minutes_come_from_the_notebooks(tmp_path):
+    found = minutes(ROOT / "notebooks")
+    assert list(found) == [f"minutes_{stem[:2]}" for stem in CHAPTERS]
+    assert all(15 <= int(number) <= 120 for number in found.values())
+    notebook = tmp_path / "03_attention.ipynb"
+    notebook.write_text("# 3 · Attention\n\nbadge · about 37 minutes · You need: chapter 2")
+    assert minutes(tmp_path) == {"minutes_03": "37"}
+    notebook.write_text("# 3 · Attention\n\nbadge · a while")
+    with pytest.raises(ValueError, match=r"03_attention\.ipynb does not say"):
+        minutes(tmp_path)
+
+
+def test_the_front_page_s_figures():
+    recipe = load_metrics("cifar10-small")
+    model = recipe["recipe"]["model"]
+    assert f"{recipe['images']['train']:,} photographs of 32 × 32 pixels" in page("book/intro.md")
+    assert f"{recipe['parameters'] / 1e6:.1f} million parameters" in page("book/intro.md")
+    assert model["img_size"] == [32, 32] and model["depth"] * model["num_heads"] == 18
+    assert "from a published 92 % to 99 %" in page("book/intro.md")
+    assert 0.99 <= min(load_metrics(run)["test"]["accuracy"] for run in ("mnist", "mnist-1", "mnist-2")) < 1
+
+
+def test_the_settings_of_running_it_are_read():
     quick = {stem for stem in CHAPTERS if 'os.environ.get("VIT_TUTORIAL_BUDGET", "full" if device' in code_of(stem)}
     assert quick == {"06_training", "07_recipes", "09_pretrained", "10_what_matters", "11_speed"}
-    assert "6 and 7 then train to the end, 9 and 10 longer, and 11 measures the larger model" in page("book/intro.md")
-    named = set(re.findall(r"VIT_TUTORIAL_\w+", page("book/intro.md")))
-    assert named == {"VIT_TUTORIAL_BUDGET", "VIT_TUTORIAL_DATA"}
+    text = page("book/running.md")
+    assert "chapters 6 and 7 to the end, 9 and 10 longer, and 11 measures the larger model" in text
+    assert set(re.findall(r"VIT_TUTORIAL_\w+", text)) == {"VIT_TUTORIAL_BUDGET", "VIT_TUTORIAL_DATA"}
     assert "VIT_TUTORIAL_DATA" in page("vit_tutorial/data/load.py")
+
+
+def test_running_it_names_the_folder_of_the_data(monkeypatch):
+    for name in ("VIT_TUTORIAL_DATA", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    (default,) = re.findall(r"`(~/\S+)`", page("book/running.md"))
+    assert data_root() == Path(default).expanduser()
 
 
 @pytest.mark.parametrize("names", [PRESETS, SWEEPS, PATIENTS], ids=["PRESETS", "SWEEPS", "PATIENTS"])
@@ -112,7 +157,7 @@ def test_the_teachers_page_has_all_exercises_and_only_sections_that_there_are():
 
 
 def test_hand_outs_have_no_solutions_and_all_exercises(tmp_path, monkeypatch):
-    (script,) = python_blocks("book/teaching.md")
+    script, _ = python_blocks("book/teaching.md")
     (tmp_path / "here").mkdir()
     shutil.copytree(ROOT / "notebooks", tmp_path / "here" / "notebooks")
     monkeypatch.chdir(tmp_path / "here")

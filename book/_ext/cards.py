@@ -3,9 +3,11 @@
 > **Predict.** …      a blockquote that begins with a bold word is a card: Exercise, Predict, Pitfall, Takeaway
 **Figure 3.2.** …     a paragraph that begins so is the caption of the figure above it
 [![Open In Colab]…    the line under a chapter's title
+{{ minutes_03 }}      in a page of the book: how long chapter 3 takes, by the line under its title
 """
 
 import re
+from pathlib import Path
 
 from docutils import nodes
 from sphinx.transforms import SphinxTransform
@@ -34,6 +36,26 @@ class Cards(SphinxTransform):
                 paragraph["classes"].append("chapter-line")
 
 
+def minutes(notebooks: Path) -> dict[str, str]:
+    """How long each chapter takes.
+
+    Raises:
+        ValueError: if a chapter does not say so.
+    """
+    found = {}
+    for path in sorted(notebooks.glob("*.ipynb")):
+        said = re.search(r"about (\d+) minutes", path.read_text(encoding="utf-8"))
+        if not said:
+            raise ValueError(f"{path.name} does not say `about N minutes` under its title")
+        found[f"minutes_{path.stem[:2]}"] = said[1]
+    return found
+
+
+def give_minutes(app, config):
+    config.myst_substitutions = {**config.myst_substitutions, **minutes(Path(app.srcdir) / "notebooks")}
+
+
 def setup(app):
+    app.connect("config-inited", give_minutes)
     app.add_transform(Cards)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
