@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 
 from vit_tutorial.data import data_root, load_dataset, sources
 from vit_tutorial.data.shapes import draw_shapes
-from vit_tutorial.data.sources import CIFAR_CLASSES
+from vit_tutorial.data.sources import CIFAR_CLASSES, CLASSES
 
 SPLITS = ("train", "val", "test")
 
@@ -313,3 +313,8 @@ def test_real_mnist_and_cifar10_where_they_are():
         found += 1
     if not found:
         pytest.skip("neither is in the data root")
+
+
+@pytest.mark.parametrize("name", ["digits", "shapes"])
+def test_a_data_set_s_classes_are_known_without_it(name):
+    assert load_dataset(name, "test").classes == CLASSES[name]

@@ -22,8 +22,8 @@ from vit_tutorial.archs.registry import ARCHS
 from vit_tutorial.attention import Attention, fused_attention, plain_attention
 from vit_tutorial.augment.policy import Augment
 from vit_tutorial.config import ViTConfig
-from vit_tutorial.data import load_dataset
 from vit_tutorial.data.folders import check_test
+from vit_tutorial.data.sources import CLASSES
 from vit_tutorial.recipes import Recipe, load_split, make_model
 from vit_tutorial.training.checkpoints import reason, write_whole
 from vit_tutorial.training.distributed import rank_and_world
@@ -231,13 +231,12 @@ def load_classes(run: str | Path) -> tuple[str, ...]:
 
     Raises:
         ValueError: when there is no such run, or it is of a folder and older than the names in its metrics.
-        FileNotFoundError: when they come with the data, which are not there and cannot be fetched.
     """
     metrics = load_metrics(run)
     dataset = metrics["recipe"]["dataset"]
     if "classes" not in metrics and dataset.startswith("folder:"):
         raise ValueError(f"{find_run(run)} does not name its classes, as it is of an older version: train it again")
-    return tuple(metrics["classes"] if "classes" in metrics else load_dataset(dataset, "test").classes)
+    return tuple(metrics["classes"] if "classes" in metrics else CLASSES[dataset])
 
 
 def load_recorded(run: str | Path) -> tuple[nn.Module, Recipe]:

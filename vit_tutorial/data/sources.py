@@ -15,6 +15,12 @@ from vit_tutorial.data.shapes import SHAPES, draw_shapes
 VAL_IMAGES = 5_000  # of the training images of MNIST and CIFAR-10
 MNIST_FILES = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+CLASSES = {  # what the named data sets tell apart; known without the data
+    "mnist": tuple("0123456789"),
+    "cifar10": CIFAR_CLASSES,
+    "digits": tuple("0123456789"),
+    "shapes": SHAPES,
+}
 _RETRY = "delete it and load again to have it downloaded"
 
 
