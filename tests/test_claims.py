@@ -406,32 +406,3 @@ def test_what_chapter_11_says_of_the_end_of_mnist_s_front_is_what_was_recorded()
     for (cheap, dear), (less, more) in zip(pairwise(costs), pairwise(accuracies), strict=True):
         assert 2.5 < dear / cheap < 4
         assert 0 < more - less < 1.96 * ((1 - less) / 10_000) ** 0.5  # the noise of 10,000 test images
-
-
-def test_what_chapter_12_says_of_the_recorded_runs():
-    accuracies, val = points("clinic"), recorded("clinic", "val_accuracy")
-
-    def effect(variant: str, of: dict[str, list[float]] = accuracies) -> tuple[float, float, float]:
-        twin = "healthy" + "".join(variant.partition(",")[1:])
-        return effect_of(of, variant, twin)
-
-    assert set(SWEEPS["clinic"].recipes) - set(accuracies) == {"dead residual norm"}
-    broke = [row["broke"] for row in rows_of("clinic") if row["variant"] == "dead residual norm"]
-    assert len(broke) == 3 and all("nan" in reason for reason in broke)
-    assert {len(found) for found in accuracies.values()} == {3, 6}
-    assert -0.1 < -effect("per-head slices")[2] < 0 and effect("scale by √dim")[1] > -0.1  # "two of them barely"
-    assert max(accuracies["attention across the batch"]) < 15
-    behind = {"softmax before cross-entropy", "reshape without permute"}
-    assert effect("softmax before cross-entropy")[0] < 2 * effect("reshape without permute")[0] < -6
-    across = "attention across the batch, mean pool"
-    _, low, high = effect(across, val)
-    assert low < 0 < high and effect(across)[2] < -20
-    assert effect("no final norm")[1] > 0
-    said = {"attention across the batch", across, "no final norm", "dead residual norm, low rate"}
-    for of in (accuracies, points("clinic", "val_accuracy")):
-        middle, _, high = effect("dead residual norm, low rate", of)
-        assert -2.5 < middle < -1.5 and high < 0  # "about two points"
-    others = {variant for variant in accuracies if not variant.startswith("healthy")} - said
-    for variant in others:
-        _, low, high = effect(variant)
-        assert high < 0 if variant in behind else low < 0 < high, variant
