@@ -7,7 +7,7 @@ import nbformat
 from build import fold, title_of
 from notebook_rules import FENCE, SPAN, cells, tree
 
-TOLD = ("01_patches",)  # the chapters that are told anew; the others follow
+TOLD = ("01_patches", "05_model")  # the chapters that are told anew; the others follow
 WORDS = {"03_attention": 3000}  # on the spine; 2,500 elsewhere
 PLUMBING, IMPORTS, LONGEST = 0.10, 3, 25  # fraction of the code in view, its import lines, lines of a cell in view
 
