@@ -23,7 +23,8 @@ from vit_tutorial.runs import (
 )
 from vit_tutorial.training import evaluate
 
-TINY = replace(RECIPES["digits"], epochs=2, model=replace(RECIPES["digits"].model, embed_dim=12, depth=1))
+MODEL = replace(RECIPES["digits"].model, embed_dim=12, depth=1)
+TINY = replace(RECIPES["digits"], epochs=2, batch_size=512, model=MODEL)  # three steps an epoch
 
 
 @pytest.fixture(scope="module")
@@ -300,5 +301,7 @@ def test_stored_weights_give_the_stored_accuracy(name):
     except FileNotFoundError as error:
         pytest.skip(f"no data: {error}")
     assert test.variant == metrics["data"]
-    accuracy = evaluate(model, test, recipe)["accuracy"]
-    assert accuracy == pytest.approx(metrics["test"]["accuracy"], abs=1e-3)  # the weights were rounded to halves
+    stored, within = metrics["test"]["accuracy"], 1e-3  # the weights were rounded to halves
+    if metrics["parameters"] > 1e6:  # all images would take a minute: three standard errors of a sample
+        test, within = test[:1000], 3 * (stored * (1 - stored) / 1000) ** 0.5
+    assert evaluate(model, test, recipe)["accuracy"] == pytest.approx(stored, abs=within)

@@ -17,10 +17,19 @@ from vit_tutorial.runs import FOLDER, recipe_from_dict
 from vit_tutorial.training import make_optimizer
 from vit_tutorial.what_matters import SWEEPS, Sweep, effect_interval, load_sweep, read_rows, run_sweep, sweeps
 
-BASE = replace(RECIPES["digits"], epochs=2, model=replace(RECIPES["digits"].model, embed_dim=12, depth=1))
+MODEL = replace(RECIPES["digits"].model, embed_dim=12, depth=1)
+BASE = replace(RECIPES["digits"], epochs=2, batch_size=512, model=MODEL)  # three steps an epoch
 SMALL = Sweep(
     {"base": BASE, "no-warmup": replace(BASE, warmup=0.0), "post-norm": replace(BASE, arch="post-norm")}, seeds=2
 )
+
+
+@pytest.fixture(scope="module")
+def base_rows(tmp_path_factory) -> list[bytes]:
+    """The lines that the base's two runs have in a sweep's file."""
+    folder = tmp_path_factory.mktemp("sweeps")
+    run_sweep("small", SMALL, folder, only=["base"], progress=False)
+    return (folder / "small.jsonl").read_bytes().splitlines(keepends=True)
 
 
 def flat(recipe) -> dict:
@@ -198,8 +207,9 @@ def test_a_checkpoint_of_an_older_recipe_does_no_harm(tmp_path, monkeypatch):
     assert row["recipe"]["lr"] == BASE.lr / 2
 
 
-def test_runs_recorded_with_the_package_are_not_run_again(tmp_path, monkeypatch):
-    run_sweep("small", SMALL, tmp_path / "recorded/sweeps", only=["base"], seeds=[0], progress=False)
+def test_runs_recorded_with_the_package_are_not_run_again(base_rows, tmp_path, monkeypatch):
+    (tmp_path / "recorded/sweeps").mkdir(parents=True)
+    (tmp_path / "recorded/sweeps/small.jsonl").write_bytes(base_rows[0])
     monkeypatch.setattr(sweeps, "FOLDER", tmp_path / "recorded")
     rows = run_sweep("small", SMALL, tmp_path / "own", only=["base"], progress=False)
     assert [(row["variant"], row["seed"]) for row in rows] == [("base", 1)]
@@ -253,8 +263,8 @@ def test_a_run_that_breaks_is_a_row_too_and_is_not_run_again(tmp_path, monkeypat
     assert load_sweep("small") == rows[:1] and load_sweep("small", broken=True) == rows[1:]
 
 
-def test_rows_of_a_recipe_that_changed_do_not_count(tmp_path):
-    run_sweep("small", SMALL, tmp_path, only=["base"], seeds=[0], progress=False)
+def test_rows_of_a_recipe_that_changed_do_not_count(base_rows, tmp_path):
+    (tmp_path / "small.jsonl").write_bytes(base_rows[0])
     changed = replace(SMALL, recipes={**SMALL.recipes, "base": replace(BASE, lr=1e-3)})
     assert len(read_rows(tmp_path / "small.jsonl", SMALL)) == 1
     assert read_rows(tmp_path / "small.jsonl", changed) == []
@@ -284,8 +294,8 @@ def _without(row: dict, key: str) -> dict:
         (lambda row: None, "'NoneType'"),
     ],
 )
-def test_an_invalid_row_is_refused_with_its_line(tmp_path, spoil, reason):
-    first, row = run_sweep("small", SMALL, tmp_path, only=["base"], progress=False)
+def test_an_invalid_row_is_refused_with_its_line(base_rows, tmp_path, spoil, reason):
+    first, row = map(json.loads, base_rows)
     path = tmp_path / "small.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in (first, spoil(row), first)))
     with pytest.raises(ValueError, match=rf"small\.jsonl, line 2 is not a row of this version: .*{reason}"):
@@ -294,12 +304,10 @@ def test_an_invalid_row_is_refused_with_its_line(tmp_path, spoil, reason):
         run_sweep("small", SMALL, tmp_path, progress=False)
 
 
-def test_two_rows_of_one_run_are_refused_with_their_lines(tmp_path):
+def test_two_rows_of_one_run_are_refused_with_their_lines(base_rows, tmp_path):
     """Counted twice, a run would make intervals too narrow."""
-    run_sweep("small", SMALL, tmp_path, only=["base"], progress=False)
     path = tmp_path / "small.jsonl"
-    first, second = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(first + second + first)
+    path.write_bytes(base_rows[0] + base_rows[1] + base_rows[0])
     with pytest.raises(ValueError, match=r"small\.jsonl, line 3 has the run of line 1, 'base' with seed 0: delete one"):
         read_rows(path, SMALL)
 
@@ -359,11 +367,9 @@ def test_a_run_that_breaks_in_its_last_step_has_no_result(tmp_path):
     assert row["broke"] == "the validation loss is nan after step 0 of 1" and "test_accuracy" not in row
 
 
-def test_a_truncated_row_in_the_middle_is_refused_with_its_line(tmp_path):
-    run_sweep("small", SMALL, tmp_path, only=["base"], progress=False)
+def test_a_truncated_row_in_the_middle_is_refused_with_its_line(base_rows, tmp_path):
     path = tmp_path / "small.jsonl"
-    one, two = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(one[:50] + b"\n" + two)
+    path.write_bytes(base_rows[0][:50] + b"\n" + base_rows[1])
     with pytest.raises(ValueError, match=r"small\.jsonl, line 1 is not a row .*JSONDecodeError"):
         read_rows(path, SMALL)
 
@@ -374,19 +380,18 @@ def test_an_empty_file_has_no_rows_and_no_truncated_one(tmp_path, recwarn):
 
 
 @pytest.mark.parametrize("left", [1, 10, -1])
-def test_a_truncated_row_is_rerun(tmp_path, left, monkeypatch):
+def test_a_truncated_row_is_rerun(base_rows, tmp_path, left, monkeypatch):
     """Its first letter is left, a part, or all but the line break."""
     path = tmp_path / "small.jsonl"
     real, made = sweeps.run_recipe, []
     monkeypatch.setattr(sweeps, "run_recipe", lambda *given, **options: made.append(1) or real(*given, **options))
-    first, second = run_sweep("small", SMALL, tmp_path, only=["base"], progress=False)
-    one, two = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(one + two[:left])
+    first, second = map(json.loads, base_rows)
+    path.write_bytes(base_rows[0] + base_rows[1][:left])
     with pytest.warns(UserWarning, match=r"small\.jsonl, line 2 is truncated"):
         assert read_rows(path, SMALL) == [first]
     with pytest.warns(UserWarning, match="line 2 is truncated"):
         again = run_sweep("small", SMALL, tmp_path, only=["base"], progress=False)
-    assert len(made) == 3
+    assert len(made) == 1
     assert again[0] == first and again[1]["train_losses"] == second["train_losses"]
     assert [json.loads(line)["seed"] for line in path.read_text().splitlines()] == [0, 1]
 
