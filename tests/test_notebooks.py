@@ -15,17 +15,22 @@ from vit_tutorial.exercises import CHAPTERS, CheckFailed, exercise, find
 SOLUTION = "<details><summary>Solution</summary>\n\n```python\n{code}\n```\n\n</details>"
 
 
-def run_solution(notebook: nbformat.NotebookNode, name: str):
-    """The function that the notebook's solution of exercise ``name`` defines, after its check accepted it."""
+def solution(notebook: nbformat.NotebookNode, name: str):
+    """The function that the notebook's solution of exercise ``name`` defines."""
     pairs = paired(notebook)
     namespace: dict = {}
     exec(imports(notebook), namespace)
     for earlier in takewhile(lambda other: other != name, pairs):
         namespace[pairs[earlier][0]] = find(earlier).reference
-    function, _, solution = pairs[name]
-    exec(solution, namespace)
-    assert exercise(name, namespace[function]) is namespace[function]
+    function, _, code = pairs[name]
+    exec(code, namespace)
     return namespace[function]
+
+
+def run_solution(notebook: nbformat.NotebookNode, name: str) -> None:
+    """Check the notebook's solution of exercise ``name``."""
+    answer = solution(notebook, name)
+    assert exercise(name, answer) is answer
 
 
 ALL = [
@@ -53,7 +58,7 @@ def test_stub_says_it_was_not_attempted_and_has_the_solution_s_arguments(path, n
     assert exercise(name, namespace[function]) is reference
     assert "not attempted yet" in capsys.readouterr().out
     assert "# your code here" in stub
-    answer = run_solution(notebook, name)
+    answer = solution(notebook, name)
     assert list(inspect.signature(answer).parameters) == list(inspect.signature(namespace[function]).parameters)
 
 
