@@ -237,19 +237,13 @@ def test_a_recorded_grey_run_names_its_digits(own_folder, capsys):
 
 def test_data_reports_sizes(capsys, own_folder, monkeypatch):
     monkeypatch.setenv("VIT_TUTORIAL_DATA", str(own_folder))
-    main(["data", "digits", "shapes"])
+    write_tree(own_folder / "mine", ("cat", "dog"), 10)
+    write_image(own_folder / "mine/cat/wide.png", 0, (50, 20))  # sizes may differ
+    main(["data", "digits", "folder:mine"])
     out = capsys.readouterr().out
     assert f"data root: {own_folder}" in out
     assert "digits: train 1,257, val 180, test 360" in out
-    assert "shapes: train 20,000" in out
-
-
-def test_data_counts_the_images_of_a_folder(capsys, own_folder, monkeypatch):
-    monkeypatch.setenv("VIT_TUTORIAL_DATA", str(own_folder / "root"))
-    write_tree(own_folder / "mine", ("cat", "dog"), 10)
-    write_image(own_folder / "mine/cat/wide.png", 0, (50, 20))  # sizes may differ
-    main(["data", f"folder:{own_folder / 'mine'}"])
-    assert "train 17, val 2, test 2 (folder mine)" in capsys.readouterr().out
+    assert "train 17, val 2, test 2 (folder mine)" in out
 
 
 def test_missing_data_do_not_hide_the_others(monkeypatch, capsys, own_folder):

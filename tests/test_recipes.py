@@ -259,13 +259,16 @@ def test_the_model_has_the_recipe_s_arch_seed_and_init():
     assert not torch.equal(model.head.weight, other.head.weight)
 
 
-def test_photos_takes_its_sizes_from_the_data():
+def test_photos_takes_its_sizes_from_the_data(tmp_path):
     photos = replace(RECIPES["photos"], dataset="digits")
     model = fit_to_data(photos).model
     assert (model.img_size, model.patch_size, model.in_chans, model.num_classes) == ((8, 8), (1, 1), 1, 10)
     assert replace(model, img_size=64, patch_size=8, in_chans=3, num_classes=0) == photos.model
-    large = replace(photos, dataset="shapes", model=replace(photos.model, img_size=(16, 32), patch_size=(4, 8)))
-    assert fit_to_data(large).model == replace(large.model, num_classes=10)
+    for i in range(40):
+        write_image(tmp_path / f"mine/{'ab'[i % 2]}/{i}.png", i, (32, 32))
+    large = replace(photos, dataset=f"folder:{tmp_path / 'mine'}")
+    large = replace(large, model=replace(photos.model, img_size=(16, 32), patch_size=(4, 8)))
+    assert fit_to_data(large).model == replace(large.model, num_classes=2)
     assert fit_to_data(RECIPES["mnist"]) is RECIPES["mnist"]
 
 
