@@ -593,7 +593,7 @@ def _accuracies_only(select):
 
 EXERCISES["chosen_without_the_test_set"] = _verdict(
     signs.chosen_without_the_test_set, "that the test set has no say",
-    (True, lambda: (patients.last_pass,),
+    (True, lambda: (patients.last_epoch,),
      "reporting the last epoch was called a choice by the test set, but it's no choice at all", _but_not(5)),
     (False, lambda: (patients.best_on_test,),
      "a choice by test accuracy was not seen. Validation and test must disagree in your history",
