@@ -66,7 +66,7 @@ def test_resnet_takes_any_size_and_halves_it_three_times():
     assert model.blocks(model.stem(torch.randn(3, 2, 16, 32))).shape == (3, 16, 2, 4)
 
 
-def test_resnet_like_has_at_most_the_vit_s_parameters_and_nearly_as_many():
+def test_resnet_like_has_nearly_as_many_parameters_as_the_vit_and_no_more():
     for name in ("mnist", "shapes", "cifar10-tiny", "cifar10-small"):
         config = RECIPES[name].model
         torch.manual_seed(3)
@@ -83,7 +83,7 @@ def test_the_search_for_a_width_draws_no_random_numbers():
     assert all(torch.equal(value, found.state_dict()[key]) for key, value in alone.state_dict().items())
 
 
-def test_shuffled_images_are_the_same_patches_in_another_order():
+def test_shuffled_images_have_the_same_patches_in_another_order():
     images = torch.arange(2 * 3 * 6 * 8.0).reshape(2, 3, 6, 8)
     got = Shuffled(nn.Identity(), (6, 8), (2, 4))(images)
     pieces = {

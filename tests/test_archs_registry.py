@@ -1,4 +1,4 @@
-"""Each name of the registry builds what it says, and only from a config that tells the truth about it."""
+"""Each name in the registry builds what it says, and only from a config that describes it."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from vit_tutorial.recipes import INITS, Recipe, make_model
 
 CONFIG = ViTConfig(img_size=(12, 8), patch_size=(4, 2), num_classes=5, embed_dim=24, depth=2, num_heads=3)
 
-# What tells an architecture from the healthy ViT: the class of the whole model, or a class that a part of it has.
+# What distinguishes an architecture from the healthy ViT: the class of the model, or of one of its parts.
 PARTS = {
     "vit": ViT,
     "post-norm": PostNormBlock,
@@ -53,7 +53,7 @@ def test_a_name_builds_what_it_says(arch):
     assert any(type(part) is PARTS[arch] for part in model.modules())
     assert model(images).shape == (3, 5)
     if isinstance(model, ViT):
-        assert model.config == config_of(arch)  # so that the sizes that are recorded are those of the model
+        assert model.config == config_of(arch)  # so recorded sizes are the model's
     assert torch.allclose(model(images), healthy(images), atol=1e-4) == (arch == "vit")
 
 
@@ -61,14 +61,14 @@ def test_the_table_above_is_the_registry():
     assert list(PARTS) == list(ARCHS)
 
 
-def test_the_softmax_head_is_the_vit_with_a_softmax_behind():
+def test_the_softmax_head_is_the_vit_followed_by_a_softmax():
     images = torch.randn(3, 3, 12, 8)
     assert torch.equal(build("softmax-head")(images), build("vit")(images).softmax(dim=-1))
 
 
 @pytest.mark.parametrize("inside", ["vit", "resnet"])
 @pytest.mark.parametrize(("what", "patch_size"), [("patches", (4, 2)), ("pixels", (1, 1))])
-def test_shuffled_is_the_same_model_on_images_that_are_put_in_order_beforehand(inside, what, patch_size):
+def test_a_shuffled_model_is_the_plain_one_on_shuffled_images(inside, what, patch_size):
     arch = f"shuffled-{what}" if inside == "vit" else f"resnet-shuffled-{what}"
     model, plain, images = build(arch).eval(), build(inside).eval(), torch.randn(3, 3, 12, 8)
     assert all(torch.equal(value, plain.state_dict()[key[6:]]) for key, value in model.state_dict().items())
@@ -94,19 +94,19 @@ def test_a_recipe_s_init_reaches_every_layer_or_is_refused(arch, init):
 
 
 @pytest.mark.parametrize("arch", sorted(OWN_WEIGHTS))
-def test_no_arch_keeps_its_own_weights_that_need_not(arch, no_shape_checks):
+def test_only_archs_that_must_keep_their_own_weights(arch, no_shape_checks):
     with pytest.raises(AttributeError):
         INITS["mimetic"](build(arch))
 
 
-def test_a_config_that_denies_the_bug_is_refused():
+def test_a_config_that_contradicts_the_bug_is_refused():
     assert [name for name, patient in PATIENTS.items() if patient.changes] == ["no final norm"]
     check_arch("patient:no final norm", replace(CONFIG, final_norm=False))
     with pytest.raises(ValueError, match=r"arch 'patient:no final norm' needs model.final_norm False, got True"):
         check_arch("patient:no final norm", CONFIG)
 
 
-def test_an_arch_that_its_sizes_do_not_allow():
+def test_an_arch_that_does_not_fit_its_sizes():
     with pytest.raises(ValueError, match="'per-head slices' needs num_heads above 1"):
         check_arch("patient:per-head slices", replace(CONFIG, num_heads=1))
 

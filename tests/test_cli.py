@@ -1,4 +1,4 @@
-"""The command line: overrides reach the recipe, errors are one line, and two processes train what one trains."""
+"""The command line: overrides reach the recipe, errors are one line, two processes train what one trains."""
 
 import json
 import re
@@ -19,8 +19,9 @@ from vit_tutorial.recipes import RECIPES
 from vit_tutorial.training import evaluate
 from vit_tutorial.what_matters import Sweep
 
-SMALL = replace(RECIPES["digits"], model=replace(RECIPES["digits"].model, embed_dim=12, depth=1))
+SMALL = replace(RECIPES["digits"], batch_size=512, model=replace(RECIPES["digits"].model, embed_dim=12, depth=1))
 TINY = ["--model.depth=1", "--model.embed-dim=12", "--augment.crop=0", "--epochs=2", "--quiet", "--device=cpu"]
+TINY += ["--batch-size=512"]  # three steps an epoch
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +31,7 @@ def own_folder(tmp_path, monkeypatch):
 
 
 def last_line(error: pytest.ExceptionInfo) -> str:
-    """What an error prints; the exit code of a SystemExit that carries a message is 1."""
+    """What an error prints; a SystemExit with a message has exit code 1."""
     assert isinstance(error.value.code, str)
     assert "\n" not in error.value.code
     return error.value.code
@@ -90,7 +91,7 @@ def test_a_folder_that_changes_while_it_is_trained_on(own_folder, monkeypatch):
     assert "class 'cat' was renamed or removed; class 'ape' is new" in last_line(error)
 
 
-def test_evaluate_takes_ones_own_run_before_the_recorded_one(own_folder, monkeypatch, capsys):
+def test_evaluate_prefers_your_own_run_to_the_recorded_one(own_folder, monkeypatch, capsys):
     monkeypatch.setattr(runs, "FOLDER", own_folder / "package")
     for place, epochs in (("package", 1), ("runs", 2)):
         recipe = replace(SMALL, epochs=epochs)
@@ -115,12 +116,12 @@ def test_a_finished_run_is_not_replaced(own_folder, monkeypatch):
     assert metrics.read_bytes() == before
     main([*command, "--epochs", "1", "--name", "other"])
     monkeypatch.setattr(cli, "FOLDER", own_folder / "runs")
-    main([*command, "--epochs", "1", "--record"])  # that is how a recorded run is made anew
+    main([*command, "--epochs", "1", "--record"])  # this is how a recorded run is replaced
     assert json.loads(metrics.read_text())["recipe"]["epochs"] == 1
 
 
-def test_a_run_that_has_a_checkpoint_goes_on(own_folder, monkeypatch, capsys):
-    """Also where it was killed between its metrics and the checkpoint that they make superfluous."""
+def test_a_run_with_a_checkpoint_resumes(own_folder, monkeypatch, capsys):
+    """Even if it was killed after writing its metrics and before deleting its checkpoint."""
     kept = own_folder / "runs/digits/checkpoint.pt"
     with monkeypatch.context() as patch:
         patch.setattr(runs, "evaluate", lambda *_: shutil.copy(kept, own_folder) and evaluate(*_))
@@ -167,7 +168,7 @@ def test_sweep_prints_means_and_writes_rows(own_folder, monkeypatch, capsys):
 
 
 def train_photos(folder, monkeypatch, *options: str) -> dict:
-    """Trains on a red, a green and a blue class; the metrics."""
+    """The metrics after training on a red, a green and a blue class."""
     monkeypatch.setenv("VIT_TUTORIAL_DATA", str(folder / "root"))
     for label, name in enumerate(("blue", "green", "red")):
         for shade in range(20):
@@ -196,8 +197,8 @@ def test_photos_take_sizes_and_classes_from_the_folder_and_new_ones_are_named(ow
         best, *others = (float(percent) for percent in re.findall(r"([\d.]+)%", line))
         assert best > 50 and best + sum(others) == pytest.approx(100, abs=0.2)
     assert last == "maps: maps.png"
-    with Image.open(own_folder / "maps.png") as picture:
-        assert picture.width > picture.height > 100
+    with Image.open(own_folder / "maps.png") as figure:
+        assert figure.width > figure.height > 100
 
 
 def test_tokens_and_time_are_told_before_the_first_epoch(own_folder, monkeypatch, capsys):
@@ -236,22 +237,16 @@ def test_a_recorded_grey_run_names_its_digits(own_folder, capsys):
 
 def test_data_reports_sizes(capsys, own_folder, monkeypatch):
     monkeypatch.setenv("VIT_TUTORIAL_DATA", str(own_folder))
-    main(["data", "digits", "shapes"])
+    write_tree(own_folder / "mine", ("cat", "dog"), 10)
+    write_image(own_folder / "mine/cat/wide.png", 0, (50, 20))  # sizes may differ
+    main(["data", "digits", "folder:mine"])
     out = capsys.readouterr().out
     assert f"data root: {own_folder}" in out
     assert "digits: train 1,257, val 180, test 360" in out
-    assert "shapes: train 20,000" in out
+    assert "train 17, val 2, test 2 (folder mine)" in out
 
 
-def test_data_counts_the_images_of_a_folder(capsys, own_folder, monkeypatch):
-    monkeypatch.setenv("VIT_TUTORIAL_DATA", str(own_folder / "root"))
-    write_tree(own_folder / "mine", ("cat", "dog"), 10)
-    write_image(own_folder / "mine/cat/wide.png", 0, (50, 20))  # sizes may differ
-    main(["data", f"folder:{own_folder / 'mine'}"])
-    assert "train 17, val 2, test 2 (folder mine)" in capsys.readouterr().out
-
-
-def test_data_that_are_not_to_be_had_do_not_hide_the_others(monkeypatch, capsys, own_folder):
+def test_missing_data_do_not_hide_the_others(monkeypatch, capsys, own_folder):
     monkeypatch.setenv("VIT_TUTORIAL_DATA", str(own_folder))
     real = cli.load_dataset
 
@@ -261,7 +256,7 @@ def test_data_that_are_not_to_be_had_do_not_hide_the_others(monkeypatch, capsys,
         return real(name, split, **options)
 
     monkeypatch.setattr(cli, "load_dataset", offline)
-    with pytest.raises(SystemExit, match="not there, and not to be had: mnist"):
+    with pytest.raises(SystemExit, match="missing, and cannot be fetched: mnist"):
         main(["data", "mnist", "digits"])
     printed = capsys.readouterr()
     assert "mnist: tried here and there" in printed.err and "digits: train 1,257" in printed.out
@@ -303,7 +298,7 @@ def test_data_without_names_means_all(monkeypatch, capsys):
         (["train", "digits", "--device", "gpu"], "--device must be cpu, cuda or cuda:N, got 'gpu'"),
         (["sweep", "mnist", "--device", "mps"], "--device must be cpu, cuda or cuda:N, got 'mps'"),
         (["evaluate", "digits", "--device", "cuda:x"], "--device must be cpu, cuda or cuda:N, got 'cuda:x'"),
-        (["evaluate", "digits", "--device", "cuda:99"], r"--device cuda:99: CUDA GPUs that PyTorch finds here: \d"),
+        (["evaluate", "digits", "--device", "cuda:99"], r"--device cuda:99 is not available, CUDA GPUs found: \d"),
     ],
 )
 def test_errors_are_one_line_and_leave_nothing(command, message, no_shape_checks, own_folder):
@@ -314,20 +309,20 @@ def test_errors_are_one_line_and_leave_nothing(command, message, no_shape_checks
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA GPU")
-def test_a_gpu_that_is_not_there():
+def test_a_missing_gpu():
     with pytest.raises(SystemExit) as error:
         main(["train", "digits", "--device", "cuda"])
-    assert "CUDA GPUs that PyTorch finds here: 0. Or use --device cpu" in last_line(error)
+    assert "--device cuda is not available, CUDA GPUs found: 0; use --device cpu" in last_line(error)
 
 
-def test_an_interrupted_run_says_how_to_go_on(monkeypatch):
+def test_an_interrupted_run_says_how_to_resume(monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli, "run_recipe", stop)
     with pytest.raises(SystemExit) as error:
         main(["train", "digits"])
-    assert "the same command goes on" in last_line(error)
+    assert "the same command resumes" in last_line(error)
 
 
 @pytest.mark.parametrize(
@@ -381,7 +376,7 @@ def test_help_lists_commands_recipes_and_every_field(capsys):
     out = help_of(capsys, "train", "mnist")
     for part in ("--record", "--no-weights", "--epochs", "--model.depth", "--augment.mixup", "highest learning rate"):
         assert part in out
-    assert "see ``random_crop``" in out and ":func:" not in out  # the docstrings' own words, and no links
+    assert "see ``random_crop``" in out and ":func:" not in out  # the docstrings' own words, without links
     assert "(default: 9)" in out  # the recipe's own epochs
     for part in (*cli.SWEEPS, "--only VARIANT", "--seeds N"):
         assert part in help_of(capsys, "sweep")
@@ -393,7 +388,7 @@ def test_two_processes_train_what_one_trains(own_folder):
     command = [*torchrun, "-m", "vit_tutorial", "train", "digits", *TINY, "--name", "two"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("test accuracy") == 1  # one process speaks and writes
+    assert done.stdout.count("test accuracy") == 1  # only one process prints and writes
     one, two = (json.loads((own_folder / f"runs/{name}/metrics.json").read_text()) for name in ("one", "two"))
     assert (one["processes"], two["processes"]) == (1, 2)
     for first, second in zip(one["history"], two["history"], strict=True):
@@ -404,14 +399,15 @@ def test_two_processes_train_what_one_trains(own_folder):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="this system limits no file's size")
 def test_a_full_disk_is_one_line_and_leaves_no_part(own_folder):
-    """A limit on a file's size stands in for it: writing beyond it fails as on a full disk, with another number."""
-    code = (
-        "import resource, vit_tutorial.cli as cli; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)); "
-        f"cli.main({['train', 'digits', *TINY]})"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stderr) == (
-        1,
-        "vit-tutorial: [Errno 27] File too large: 'runs/digits/checkpoint.pt'\n",
-    )
+    """Simulated by a limit on file sizes: writing beyond it fails as on a full disk, with another errno."""
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        with pytest.raises(SystemExit) as error:
+            main(["train", "digits", *TINY])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert last_line(error) == "vit-tutorial: [Errno 27] File too large: 'runs/digits/checkpoint.pt'"
     assert list(own_folder.iterdir()) == [own_folder / "runs"] and not list((own_folder / "runs").iterdir())

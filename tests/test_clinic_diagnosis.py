@@ -1,4 +1,4 @@
-"""Every patient is named, no healthy model is, and a model is after the diagnosis what it was before."""
+"""Every patient is diagnosed, no healthy model is, and a diagnosis leaves the model as it was."""
 
 import copy
 import random
@@ -24,7 +24,7 @@ from vit_tutorial.clinic import (
     SlicedHeads,
     best_on_test,
     best_on_validation,
-    last_pass,
+    last_epoch,
 )
 
 RECTANGLE = ViTConfig(
@@ -42,7 +42,7 @@ def bugs(model: nn.Module | None = None, **options) -> list[str]:
 
 
 def trained(model: nn.Module, config: ViTConfig, steps: int = 8) -> nn.Module:
-    """The model after a few large steps, so that no weight is where it was."""
+    """The model after a few large steps, so that every weight has moved."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     images = torch.randn(32, config.in_chans, *config.img_size)
     for _ in range(steps):
@@ -58,7 +58,7 @@ def trained(model: nn.Module, config: ViTConfig, steps: int = 8) -> nn.Module:
 def test_each_patient_has_its_bug_and_no_other(name, config, steps):
     patient = PATIENTS[name]
     if name == "colours last" and config.in_chans == 1:
-        pytest.skip("with one channel there is no such bug")
+        pytest.skip("this bug needs several channels")
     model = trained(patient.make(config), config, steps)
     found = diagnose(model, select=patient.select)
     assert [finding.bug for finding in found] == [name]
@@ -70,17 +70,17 @@ def test_each_patient_has_its_bug_and_no_other(name, config, steps):
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_the_healthy_model_has_no_findings(config, changes, steps):
     config = replace(config, **changes)
-    assert bugs(trained(ViT(config), config, steps), select=last_pass) == []
+    assert bugs(trained(ViT(config), config, steps), select=last_epoch) == []
 
 
-# Generated cases: a test that cannot tell says nothing --------------------------------------------------------------
+# Generated cases: a test that cannot tell stays silent --------------------------------------------------------------
 
 WEIGHTS = ("as they are", "zero", "one", "large", "small", "trained")
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def generated(seed: int, least_dim: int = 1) -> tuple[ViTConfig, nn.Module]:
-    """A healthy model of a drawn config: any width, often 1, with one head or several, deep or shallow, not square."""
+    """A healthy model of a random config: any width, often 1, one head or several, deep or shallow, not square."""
     draw = random.Random(seed)
     (gh, gw), (ph, pw) = [(draw.randint(1, 4), draw.randint(1, 4)) for _ in range(2)]
     num_heads = draw.choice((1, 1, 2, 3))
@@ -121,7 +121,7 @@ def test_generated_healthy_models_have_no_findings(seed):
 
 
 class Wrapped(nn.Module):
-    """A model whose parts have names of their own."""
+    """A model whose parts have other names."""
 
     def __init__(self, model):
         super().__init__()
@@ -133,12 +133,12 @@ class Wrapped(nn.Module):
 
 @pytest.mark.parametrize("seed", range(60))
 def test_generated_healthy_models_have_no_findings_by_their_outputs_alone(seed):
-    config, model = generated(seed, least_dim=3)  # a LayerNorm makes any two numbers ±1, and all but hides positions
+    config, model = generated(seed, least_dim=3)  # with two features a LayerNorm gives ±1, which almost hides positions
     images = torch.randn(3, config.in_chans, *config.img_size, dtype=model.head.weight.dtype)
     assert diagnose(Wrapped(model), images, patch_size=config.patch_size) == []
 
 
-def test_what_no_test_can_tell_is_said():
+def test_what_no_test_can_tell_is_reported():
     narrow = replace(RECTANGLE, embed_dim=1, num_heads=1)
     found = diagnose(ViT(narrow))
     assert found == [] and found.not_run["no final norm"] == "the head gets only zeros"
@@ -187,7 +187,7 @@ def test_several_tensors_that_are_not_finite_are_counted():
     model = torchvision_model()
     nn.init.constant_(model.heads.head.weight, float("nan"))
     nn.init.constant_(model.heads.head.bias, float("inf"))
-    model.register_buffer("mask", torch.full((2, 2), -float("inf")))  # infinities in a buffer may be meant
+    model.register_buffer("mask", torch.full((2, 2), -float("inf")))  # infinities in a buffer may be intended
     (finding,) = diagnose(model)
     assert finding.evidence == "heads.head.weight has 24000 NaN or infinite numbers, and so do 1 more"
 
@@ -268,7 +268,7 @@ def test_huggingface(changes):
 
 
 class BehindTheBlocks(timm.models.VisionTransformer):
-    """Attention on top of the last norm; torch's default takes (b, n, d) for n images of b tokens."""
+    """Attention after the last norm; torch's default takes (b, n, d) for n images of b tokens."""
 
     def __init__(self, batch_first, **sizes):
         super().__init__(**sizes)
@@ -302,14 +302,14 @@ def with_neighbours_behind_the_blocks():
 
 
 class AcrossInTheHead(ViT):
-    """Here even the class token's features are its own; only the logits are mixed."""
+    """Here even the class token's features are unmixed; only the logits are mixed."""
 
     def forward_head(self, x):
         logits = super().forward_head(x)
         return logits + 0.5 * logits.mean(dim=0)
 
 
-def test_the_logits_are_asked_whether_neighbours_matter():
+def test_neighbours_that_change_only_the_logits_are_found():
     assert bugs(AcrossInTheHead(RECTANGLE)) == ["attention across the batch"]
 
 
@@ -370,7 +370,7 @@ def test_no_final_norm_in_timm_s_model():
 
 
 def test_no_final_norm_in_front_of_a_head_with_a_tanh():
-    model = torchvision_model(representation_size=12)  # a tanh hides the size of what it gets
+    model = torchvision_model(representation_size=12)  # a tanh hides the size of its input
     model.encoder.ln = nn.Identity()
     assert bugs(model) == ["no final norm"]
 
@@ -393,7 +393,7 @@ class OutputPerToken(ViT):
 
 
 class StrictClassToken(ViT):
-    """As published: the number of rows is that of the batch, and no other will do."""
+    """As published: it has as many rows as the batch and takes no other batch size."""
 
     def __init__(self, config):
         super().__init__(config)
@@ -405,7 +405,7 @@ class StrictClassToken(ViT):
 
 
 class StrictBatch(StrictClassToken):
-    """One class token for all, and still no other batch than that of six images."""
+    """One class token for all, and yet no batch size but six."""
 
     def forward_features(self, images):
         x = torch.cat([self.cls_token.mean(dim=0, keepdim=True).expand(6, -1, -1), self.patch_embed(images)], dim=1)
@@ -444,7 +444,7 @@ def test_two_bugs_give_two_findings_in_the_clinic_s_order():
 
 
 class NormForShow(ViT):
-    """Calls its final norm, and does not use what it returns."""
+    """Calls its final norm and ignores the result."""
 
     def forward_features(self, images):
         x = torch.cat([self.cls_token.expand(len(images), -1, -1), self.patch_embed(images)], dim=1)
@@ -497,7 +497,7 @@ class HandmadeNorm(nn.Module):
 
 
 def test_what_it_cannot_see():
-    """The limits that the chapter and the docstring name are real."""
+    """The limits that the chapter and the docstring name."""
     model = ViT(RECTANGLE)
     for block in model.blocks:
         block.attn = nn.Sequential(SlicedHeads(24, 3), nn.Linear(24, 24))
@@ -518,7 +518,7 @@ def linear_head_behind_a_norm():
 
 
 class LinearPatches(nn.Module):
-    """A linear layer over (ph pw c), trained in that order: no other was ever meant."""
+    """A linear layer over (ph pw c), trained in that order: not a bug."""
 
     def __init__(self):
         super().__init__()
@@ -608,7 +608,7 @@ def test_class_tokens_of_rows_that_start_at_zero():
 
 
 class SeparateLayers(nn.Module):
-    """Queries, keys and values from a layer each."""
+    """Queries, keys and values from separate layers."""
 
     def __init__(self, dim, head, scale):
         super().__init__()
@@ -621,7 +621,7 @@ class SeparateLayers(nn.Module):
 
 
 @pytest.mark.parametrize(("width", "found"), [(8, []), (24, ["scale by √dim"])])
-def test_the_scale_where_queries_keys_and_values_have_layers_of_their_own(width, found):
+def test_the_scale_with_separate_layers_for_queries_keys_and_values(width, found):
     model = ViT(RECTANGLE)
     for block in model.blocks:
         block.attn = SeparateLayers(24, 3, width**-0.5)
@@ -632,7 +632,7 @@ def test_the_scale_where_queries_keys_and_values_have_layers_of_their_own(width,
 
 
 class Readers(nn.Module):
-    """No name and no part in common with ours."""
+    """No name and no part shared with ours."""
 
     def __init__(self, width=20, conv=True, *, bug="", num_classes=5):
         super().__init__()
@@ -655,7 +655,7 @@ class Readers(nn.Module):
         else:
             x = self.to_tokens(rearrange(pixels, "b c (gh ph) (gw pw) -> b (gh gw) (ph pw c)", ph=4, pw=2))
         x = self.rest(x)
-        x.add_(x.mean(dim=1, keepdim=True))  # in place, and every token hears of every other
+        x.add_(x.mean(dim=1, keepdim=True))  # in place, mixes all tokens
         x = x if self.bug == "order" else x + self.where
         if self.rows is not None:
             x = x + (self.rows if self.bug == "strict" else self.rows[torch.arange(len(x)) % 4])
@@ -727,19 +727,19 @@ def test_tests_that_need_the_patch_size_are_named_without_it():
     }
 
 
-def test_a_model_that_gives_every_image_the_same_says_nothing_of_neighbours():
-    model = PATIENTS["attention across the batch"].make(RECTANGLE)  # its class token never meets a pixel
+def test_outputs_that_ignore_the_image_tell_nothing_about_neighbours():
+    model = PATIENTS["attention across the batch"].make(RECTANGLE)  # its class token never sees a pixel
     found = diagnose(model, torch.randn(IMAGES), patch_size=(4, 2))
     for bug in ("attention across the batch", "blind to the order of patches"):
         assert found.not_run[bug] == "the outputs are the same for every image"
     assert found == [] and bugs(model) == ["attention across the batch"]
 
 
-def test_a_head_that_starts_at_zero_hides_nothing():
+def test_a_head_initialized_with_zeros_hides_nothing():
     images = torch.randn(4, 3, 32, 32)
     found = diagnose(torchvision_model(), images, patch_size=8)
     assert found == [] and not set(found.not_run) & set(TESTS_OF_OUTPUTS)
-    nn.init.zeros_((blank := torchvision_model()).encoder.pos_embedding)  # a table that can still learn
+    nn.init.zeros_((blank := torchvision_model()).encoder.pos_embedding)  # zeros, but trainable
     assert bugs(blank, images=images, patch_size=8) == []
     sick = with_neighbours_behind_the_blocks()
     assert not sick.heads.head.weight.any()
@@ -826,7 +826,7 @@ def test_outputs_that_are_not_logits_are_refused():
 
 
 def test_selection():
-    for select in (last_pass, best_on_validation, lambda history: 0):
+    for select in (last_epoch, best_on_validation, lambda history: 0):
         assert diagnose(select=select) == []
     for select in (
         best_on_test,
@@ -839,14 +839,14 @@ def test_selection():
     assert diagnose() == []
 
 
-# Nothing is left behind -------------------------------------------------------------------------------------------
+# The model is left as it was ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("make", [lambda: PATIENTS["dead residual norm"].make(COLOUR), torchvision_model])
 def test_the_model_is_as_it_was(make):
     model = make()
     model.train()
-    next(iter(model.children())).eval()  # a mode of its own
+    next(iter(model.children())).eval()  # another mode than the rest
     frozen = next(model.parameters()).requires_grad_(False)
     images = torch.randn(2, 3, *((16, 16) if isinstance(model, ViT) else (32, 32)))
     model(images).sum().backward()

@@ -19,7 +19,7 @@ from vit_tutorial.clinic import (
     attention_scaled_by_dim,
     best_on_test,
     best_on_validation,
-    last_pass,
+    last_epoch,
     make_patient,
 )
 from vit_tutorial.patches import PatchEmbed
@@ -47,7 +47,7 @@ def test_a_patient_starts_with_the_healthy_model_s_weights(name):
 
 
 @pytest.mark.parametrize("name", sorted(set(PATIENTS) - HARMLESS))
-def test_a_patient_answers_otherwise_than_the_healthy_model(name):
+def test_a_patient_s_logits_differ_from_the_healthy_model_s(name):
     healthy, sick, images = seeded("healthy"), seeded(name), torch.randn(IMAGES)
     assert sick(images).shape == (2, 5)
     assert not torch.allclose(sick(images), healthy(images), atol=1e-3)
@@ -55,7 +55,7 @@ def test_a_patient_answers_otherwise_than_the_healthy_model(name):
 
 @pytest.mark.parametrize("name", PATIENTS)
 def test_a_patient_trains(name):
-    # A class token that attends across the batch meets class tokens only, and never sees a pixel: see below.
+    # A class token that attends across the batch only sees class tokens, never a pixel: see below.
     config = replace(CONFIG, pool="mean") if name == "attention across the batch" else CONFIG
     model, images, labels = seeded(name, config).train(), torch.randn(16, *IMAGES[1:]), torch.arange(16) % 5
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -102,7 +102,7 @@ def test_a_dead_norm_is_called_and_changes_nothing():
 def test_reshaped_patches_hold_pixels_in_the_order_of_memory():
     embed = ReshapedPatches((4, 6), (2, 3), 1, 5)
     images = torch.arange(24.0).reshape(1, 1, 4, 6)
-    # Token 0 is made of pixels 0 to 5, a whole row of the image; its patch would be 0 1 2 6 7 8.
+    # Token 0 holds pixels 0 to 5, a whole row of the image; its patch would be 0 1 2 6 7 8.
     expected = embed.proj.weight.flatten(1) @ torch.arange(6.0) + embed.proj.bias
     torch.testing.assert_close(embed(images)[0, 0], expected)
 
@@ -139,7 +139,7 @@ def test_a_class_token_without_a_position_learns_it_by_itself():
     torch.testing.assert_close(sick(images), healthy(images), rtol=1e-4, atol=1e-5)
 
 
-def test_a_batch_sized_class_token_judges_by_the_row():
+def test_a_batch_sized_class_token_depends_on_the_row():
     model = seeded("batch-sized class token")
     rows = model(torch.randn(1, 3, 12, 8).expand(model.ROWS + 1, -1, -1, -1))
     assert not torch.allclose(rows[0], rows[1], atol=1e-4)
@@ -152,10 +152,10 @@ def test_the_head_on_all_tokens_is_the_mean_of_its_logits():
     torch.testing.assert_close(model(images), torch.stack([model.head(t).mean(dim=0) for t in tokens]))
 
 
-def test_three_ways_to_choose_a_pass():
+def test_three_ways_to_choose_an_epoch():
     history = [{"val_accuracy": v, "test_accuracy": t} for v, t in ((0.7, 0.9), (0.8, 0.6), (0.75, 0.7))]
-    assert (last_pass(history), best_on_validation(history), best_on_test(history)) == (2, 1, 0)
-    assert {patient.select for patient in PATIENTS.values()} == {last_pass, best_on_test}
+    assert (last_epoch(history), best_on_validation(history), best_on_test(history)) == (2, 1, 0)
+    assert {patient.select for patient in PATIENTS.values()} == {last_epoch, best_on_test}
 
 
 IMPOSSIBLE = [
@@ -172,7 +172,7 @@ IMPOSSIBLE = [
 
 
 @pytest.mark.parametrize(("name", "changes", "message"), IMPOSSIBLE)
-def test_a_bug_that_cannot_be_had_is_refused(name, changes, message):
+def test_a_bug_that_would_change_nothing_is_refused(name, changes, message):
     with pytest.raises(ValueError, match=f"{name}.*needs.*{message}"):
         make_patient(name, replace(CONFIG, **changes))
 

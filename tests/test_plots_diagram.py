@@ -88,6 +88,7 @@ def test_no_two_parts_share_a_colour():
 def test_notebooks_show_it():
     diagram = model_diagram("encoder")
     assert diagram._repr_svg_() == diagram.svg
+    assert repr(diagram).startswith("An image of a flower") and "<" not in repr(diagram)
 
 
 def test_unknown_part():

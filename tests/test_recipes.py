@@ -1,4 +1,4 @@
-"""Recipes are complete: each builds its model and finds its data; the reproduced tutorial is the tutorial."""
+"""Recipes are complete: each builds its model and finds its data, and reproductions match their tutorials."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from fake_data import write_image
 from torch import nn
 
 from vit_tutorial.archs import ARCHS, PATIENTS
-from vit_tutorial.archs.patients import last_pass
+from vit_tutorial.archs.patients import last_epoch
 from vit_tutorial.positions import sincos_2d
 from vit_tutorial.recipes import RECIPES, fit_to_data, load_split, make_model
 from vit_tutorial.training import loss_of, make_optimizer, to_input
@@ -17,7 +17,7 @@ from vit_tutorial.training import loss_of, make_optimizer, to_input
 @pytest.mark.parametrize("name", RECIPES)
 def test_each_recipe_takes_a_step(name):
     recipe = RECIPES[name]
-    recipe = replace(recipe, model=replace(recipe.model, num_classes=10))  # photos leaves it to its data
+    recipe = replace(recipe, model=replace(recipe.model, num_classes=10))  # photos takes it from its data
     model = make_model(recipe)
     images = torch.randint(256, (4, recipe.model.in_chans, *recipe.model.img_size), dtype=torch.uint8)
     loss = loss_of(model(to_input(images, recipe)), torch.eye(10)[:4], recipe)
@@ -26,7 +26,7 @@ def test_each_recipe_takes_a_step(name):
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-def test_weights_follow_from_the_seed():
+def test_the_seed_determines_the_weights():
     for name in ("mnist-seed", "digits"):
         one, again, other = (make_model(replace(RECIPES[name], seed=seed)) for seed in (3, 3, 4))
         for key, value in one.state_dict().items():
@@ -34,7 +34,7 @@ def test_weights_follow_from_the_seed():
         assert not torch.equal(one.blocks[0].attn.qkv.weight, other.blocks[0].attn.qkv.weight)
 
 
-def test_torch_init_is_what_plain_layers_have():
+def test_torch_init_is_the_default_of_plain_layers():
     # Uniform within ±1/√fan_in for weights and biases, nn.Linear's and nn.Conv2d's own rule; the class token N(0, 1).
     model = make_model(RECIPES["mnist-seed"])
     layers = {"patch_embed.proj": 256, "blocks.0.attn.qkv": 9, "blocks.2.mlp.fc2": 36, "head": 9}
@@ -48,7 +48,7 @@ def test_torch_init_is_what_plain_layers_have():
 
 
 def test_normal_init_is_the_first_cifar_tutorial_s_rule():
-    # Read off its script: matrices, kernel, class token and positions with std 0.02, biases 0, norms as they come.
+    # From its script: matrices, kernel, class token and positions with std 0.02, biases 0, norms by default.
     model = make_model(RECIPES["cifar10-tiny-seed"])
     for name, parameter in model.named_parameters():
         values = parameter.detach()
@@ -70,7 +70,7 @@ def test_the_second_cifar_tutorial_starts_tokens_and_positions_at_zero():
     assert torch.equal(weight, plain.blocks[5].mlp.fc2.weight) and weight.abs().max() <= (4 * 192) ** -0.5
 
 
-def test_mimetic_init_makes_the_two_products_of_its_paper():
+def test_mimetic_init_has_the_two_products_of_its_paper():
     # Trockman and Kolter 2023: queries times keys near 0.7 (Z + I), as far as a head's rank goes, values times output
     # near 0.4 (Z - I), with Z normal of variance 1/d.
     model, other = (make_model(replace(RECIPES["cifar10-small"], seed=seed)) for seed in (0, 1))
@@ -94,7 +94,7 @@ def test_mimetic_init_makes_the_two_products_of_its_paper():
     assert not model.blocks[0].attn.qkv.bias.any() and not model.blocks[0].attn.proj.bias.any()
 
 
-def test_mimetic_init_looks_near_from_the_start():
+def test_mimetic_init_attends_to_neighbours_from_the_start():
     recipe = RECIPES["cifar10-small"]
     images = torch.rand(8, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     place = torch.stack(torch.meshgrid(torch.arange(8.0), torch.arange(8.0), indexing="ij"), dim=-1).reshape(64, 2)
@@ -105,7 +105,7 @@ def test_mimetic_init_looks_near_from_the_start():
         tokens = model.patch_embed(to_input(images, recipe)) + model.pos_embed[:, 1:]
         with torch.no_grad():
             weights = model.blocks[0].attn.weights(model.blocks[0].norm1(tokens)).mean(dim=(0, 1))
-        near[init] = weights[apart < 1.5].sum() / 64  # itself and the eight around it, of 64
+        near[init] = weights[apart < 1.5].sum() / 64  # itself and its eight neighbours, of 64
     assert near["xavier"] < 0.16 and near["mimetic"] > 2 * near["xavier"], near
     assert not model.pos_embed[0, 0].any()
     torch.testing.assert_close(model.pos_embed[0, 1:], sincos_2d((8, 8), 192))
@@ -145,13 +145,13 @@ def test_the_seed_recipe_is_the_tutorial():
     assert to_input(white, recipe).unique().tolist() == [1.0]
 
 
-def test_the_fixed_recipe_has_the_same_model_and_passes():
+def test_the_fixed_recipe_has_the_same_model_and_epochs():
     seed, fixed = RECIPES["mnist-seed"], RECIPES["mnist-fixed"]
     assert (seed.model, seed.epochs, seed.dataset) == (fixed.model, fixed.epochs, fixed.dataset)
     assert fixed.arch == "vit"
 
 
-def test_images_come_in_the_models_size():
+def test_images_are_resized_to_the_model_s_size():
     recipe = RECIPES["digits"]
     assert load_split(recipe, "val").images.shape[1:] == (1, 8, 8)
     larger = replace(recipe, model=replace(recipe.model, img_size=(12, 16)))
@@ -160,7 +160,7 @@ def test_images_come_in_the_models_size():
     assert dataset.images.dtype == torch.uint8
 
 
-def test_resizing_is_that_of_pillow():
+def test_resizing_matches_pillow():
     import numpy as np
     from PIL import Image
 
@@ -171,7 +171,7 @@ def test_resizing_is_that_of_pillow():
         np.array(Image.fromarray(image[0].numpy()).resize((14, 10), Image.Resampling.BILINEAR)) for image in small
     ]
     difference = ours[:, 0].int() - torch.from_numpy(np.stack(theirs)).int()
-    assert difference.abs().max() <= 1  # one step of 255: they round at other places
+    assert difference.abs().max() <= 1  # one step of 255: they round differently
 
 
 @pytest.mark.parametrize(("field", "value", "need"), [("num_classes", 7, 10), ("in_chans", 3, 1)])
@@ -190,7 +190,7 @@ def test_decay_all_decays_all():
             assert sum(len(group["params"]) for group in groups) == len(list(make_model(recipe).parameters()))
 
 
-def test_the_cifar10_tutorials_and_ours_have_the_same_models_and_passes():
+def test_the_cifar10_tutorials_and_ours_have_the_same_models_and_epochs():
     for size, parameters in (("tiny", 118_000), ("small", 2_695_000)):
         published, ours = RECIPES[f"cifar10-{size}-seed"], RECIPES[f"cifar10-{size}"]
         assert published.epochs == ours.epochs
@@ -206,12 +206,12 @@ def test_the_long_recipes_are_plain_vits_of_at_most_ten_million_parameters():
     assert 9_000_000 < sum(p.numel() for p in make_model(best).parameters()) <= 10_000_000
 
 
-def test_a_fraction_of_the_images_makes_as_many_steps():
+def test_a_fraction_of_the_images_takes_as_many_steps():
     whole = load_split(RECIPES["digits"], "train")
     part = load_split(replace(RECIPES["digits"], fraction=0.03), "train")
     assert len(part) == len(whole) == 1257
     rows, times = part.images.flatten(1).unique(dim=0, return_counts=True)
-    assert len(rows) == 38  # 3 % of 1,257; each as often as the others, but for one
+    assert len(rows) == 38  # 3 % of 1,257; how often each is repeated differs by one at most
     assert times.max() - times.min() <= 1
     inside = {bytes(image.flatten().tolist()) for image in whole.images}
     assert all(bytes(row.tolist()) in inside for row in rows)
@@ -233,8 +233,8 @@ def test_an_unknown_arch_is_refused_when_the_recipe_is_made(arch):
     assert str(caught.value) == f"arch must be one of {', '.join(ARCHS)}; got {arch!r}"
 
 
-@pytest.mark.parametrize("name", [name for name, patient in PATIENTS.items() if patient.select is not last_pass])
-def test_a_patient_with_a_healthy_model_is_no_arch(name):
+@pytest.mark.parametrize("name", [name for name, patient in PATIENTS.items() if patient.select is not last_epoch])
+def test_a_patient_with_a_healthy_model_is_not_an_arch(name):
     with pytest.raises(ValueError, match=f"arch must be one of .*; got 'patient:{name}'"):
         replace(RECIPES["digits"], arch=f"patient:{name}")
 
@@ -259,17 +259,20 @@ def test_the_model_has_the_recipe_s_arch_seed_and_init():
     assert not torch.equal(model.head.weight, other.head.weight)
 
 
-def test_a_recipe_that_leaves_its_sizes_to_the_data():
+def test_photos_takes_its_sizes_from_the_data(tmp_path):
     photos = replace(RECIPES["photos"], dataset="digits")
     model = fit_to_data(photos).model
     assert (model.img_size, model.patch_size, model.in_chans, model.num_classes) == ((8, 8), (1, 1), 1, 10)
     assert replace(model, img_size=64, patch_size=8, in_chans=3, num_classes=0) == photos.model
-    large = replace(photos, dataset="shapes", model=replace(photos.model, img_size=(16, 32), patch_size=(4, 8)))
-    assert fit_to_data(large).model == replace(large.model, num_classes=10)
+    for i in range(40):
+        write_image(tmp_path / f"mine/{'ab'[i % 2]}/{i}.png", i, (32, 32))
+    large = replace(photos, dataset=f"folder:{tmp_path / 'mine'}")
+    large = replace(large, model=replace(photos.model, img_size=(16, 32), patch_size=(4, 8)))
+    assert fit_to_data(large).model == replace(large.model, num_classes=2)
     assert fit_to_data(RECIPES["mnist"]) is RECIPES["mnist"]
 
 
-def test_the_size_of_photographs_is_that_of_most(tmp_path, monkeypatch):
+def test_the_size_of_photographs_is_their_median(tmp_path, monkeypatch):
     monkeypatch.setenv("VIT_TUTORIAL_DATA", str(tmp_path / "root"))
     for i in range(40):
         write_image(tmp_path / f"mine/{'ab'[i % 2]}/{i}.png", i, (300, 40) if i > 5 else (8, 9))
@@ -277,7 +280,7 @@ def test_the_size_of_photographs_is_that_of_most(tmp_path, monkeypatch):
     assert (model.img_size, model.patch_size, model.num_classes) == ((40, 40), (5, 5), 2)
 
 
-def test_a_folder_is_told_all_that_does_not_fit(tmp_path):
+def test_an_error_names_all_that_does_not_fit_a_folder(tmp_path):
     for i in range(40):
         write_image(tmp_path / f"mine/{'ab'[i % 2]}/{i}.png", i)
     recipe = replace(RECIPES["digits"], dataset=f"folder:{tmp_path / 'mine'}")

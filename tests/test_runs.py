@@ -23,7 +23,8 @@ from vit_tutorial.runs import (
 )
 from vit_tutorial.training import evaluate
 
-TINY = replace(RECIPES["digits"], epochs=2, model=replace(RECIPES["digits"].model, embed_dim=12, depth=1))
+MODEL = replace(RECIPES["digits"].model, embed_dim=12, depth=1)
+TINY = replace(RECIPES["digits"], epochs=2, batch_size=512, model=MODEL)  # three steps an epoch
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def in_folder(run, monkeypatch):
     return run
 
 
-def test_metrics_say_everything(in_folder):
+def test_metrics_are_complete(in_folder):
     folder, metrics = in_folder
     assert json.loads((folder / "tiny" / "metrics.json").read_text(encoding="utf-8")) == load_metrics("tiny")
     train, test = load_dataset("digits", "train"), load_dataset("digits", "test")
@@ -73,7 +74,7 @@ def test_weights_come_back_in_half_precision(in_folder):
     assert scores["loss"] == pytest.approx(metrics["test"]["loss"], abs=1e-3)
 
 
-def test_recording_anew_without_weights_leaves_no_old_ones(in_folder):
+def test_recording_again_without_weights_deletes_the_old_ones(in_folder):
     folder, _ = in_folder
     shutil.copytree(folder / "tiny", folder / "again")
     run_recipe("digits", replace(TINY, epochs=1), folder / "again", keep_weights=False, progress=False)
@@ -103,7 +104,7 @@ def test_damaged_weights_are_named(in_folder, monkeypatch, tmp_path, bytes_left)
         load_recorded("tiny")
 
 
-def test_one_changed_bit_in_the_weights_is_named(in_folder, tmp_path):
+def test_one_changed_bit_in_the_weights_is_detected(in_folder, tmp_path):
     folder = shutil.copytree(in_folder[0] / "tiny", tmp_path / "tiny")
     weights = folder / "model.safetensors"
     content = bytearray(weights.read_bytes())
@@ -145,7 +146,7 @@ def test_a_run_s_files_are_as_readable_as_any_other(in_folder):
 
 
 def test_a_weight_too_large_for_half_precision_stays_finite(monkeypatch, tmp_path):
-    """A high rate in the last step makes such weights, and the norms after them keep the loss finite."""
+    """A high learning rate in the last step makes such weights, and the norms after them keep the loss finite."""
 
     def huge(model, *_, **__):
         with torch.no_grad():
@@ -158,11 +159,13 @@ def test_a_weight_too_large_for_half_precision_stays_finite(monkeypatch, tmp_pat
     assert (weights["head.bias"] == 1e6).all() and all(value.isfinite().all() for value in weights.values())
 
 
-def test_a_second_run_in_the_same_folder_is_told_of_the_first(monkeypatch, tmp_path):
+def test_a_second_run_in_the_same_folder_is_refused(monkeypatch, tmp_path):
     fit, said = runs.fit, []
 
     def twice(*arguments, **options):
-        with pytest.raises(ValueError, match=r"another process is training .*mine: wait for it, or take another name"):
+        with pytest.raises(
+            ValueError, match=r"another process is training .*mine: wait for it, or choose another name"
+        ):
             run_recipe("digits", TINY, tmp_path / "mine", progress=False)
         said.append(True)
         return fit(*arguments, **options)
@@ -205,7 +208,7 @@ def test_fields_of_another_version_are_named(part, kind):
         recipe_from_dict(fields)
 
 
-def test_ones_own_run_first_only_where_it_is_asked_for(in_folder, monkeypatch, tmp_path):
+def test_your_own_run_comes_first_only_on_request(in_folder, monkeypatch, tmp_path):
     monkeypatch.setattr(runs, "OWN_RUNS", tmp_path)
     folder, metrics = in_folder
     assert find_run("tiny", own_first=True) == folder / "tiny"
@@ -219,13 +222,13 @@ def test_ones_own_run_first_only_where_it_is_asked_for(in_folder, monkeypatch, t
 
 
 def test_the_device_of_a_run_says_what_the_processor_can_do(in_folder):
-    """Two machines must not pass for one: their seconds are never compared."""
+    """Two machines must be told apart, because their seconds are never compared."""
     _, metrics = in_folder
     threads = torch.get_num_threads()
     assert metrics["device"].startswith(f"CPU ({torch.backends.cpu.get_cpu_capability()}), {threads} thread")
 
 
-def test_the_commit_is_that_of_the_code_that_runs_whatever_git_says_later(monkeypatch):
+def test_the_commit_is_that_of_the_running_code_whatever_git_says_later(monkeypatch):
     first = runs._commit()
 
     def moved_on(*arguments, **options):
@@ -238,8 +241,8 @@ def test_the_commit_is_that_of_the_code_that_runs_whatever_git_says_later(monkey
 @pytest.mark.parametrize(
     ("arch", "attend"), [("vit", plain_attention), ("patient:scale by √dim", attention_scaled_by_dim)]
 )
-def test_bf16_on_a_cpu_takes_the_formula_and_no_patient_s_attention_away(monkeypatch, tmp_path, arch, attend):
-    """PyTorch's kernel is slow there. A recipe whose bug is its attention must still train that."""
+def test_bf16_on_a_cpu_uses_the_formula_but_keeps_a_patient_s_attention(monkeypatch, tmp_path, arch, attend):
+    """PyTorch's kernel is slow there, but a recipe whose bug is its attention must still train with it."""
     trained = []
     monkeypatch.setattr(runs, "fit", lambda model, *_, **__: trained.append(model) or [{"seconds": 0.0}])
     recipe = replace(RECIPES["digits"], arch=arch, precision="bf16", epochs=1)
@@ -247,7 +250,7 @@ def test_bf16_on_a_cpu_takes_the_formula_and_no_patient_s_attention_away(monkeyp
     assert [block.attn.attend for block in trained[0].blocks] == [attend] * recipe.model.depth
 
 
-def test_a_run_is_of_the_commit_it_was_started_from(monkeypatch, tmp_path):
+def test_a_run_records_the_commit_it_was_started_from(monkeypatch, tmp_path):
     commits = iter(["started", "moved on"])
     monkeypatch.setattr(runs, "_commit", lambda: next(commits))
     fit = runs.fit
@@ -268,7 +271,7 @@ def test_unknown_run(in_folder, tmp_path):
             load(tmp_path / "nowhere")
 
 
-# What comes with the package
+# Runs recorded with the package
 
 
 def test_all_recorded_weights_are_small():
@@ -298,5 +301,9 @@ def test_stored_weights_give_the_stored_accuracy(name):
     except FileNotFoundError as error:
         pytest.skip(f"no data: {error}")
     assert test.variant == metrics["data"]
-    accuracy = evaluate(model, test, recipe)["accuracy"]
-    assert accuracy == pytest.approx(metrics["test"]["accuracy"], abs=1e-3)  # the weights were rounded to halves
+    stored, within = metrics["test"]["accuracy"], 1e-3  # the weights were rounded to halves
+    if name not in RECIPES or metrics["parameters"] > 1e6:
+        # Checksums hold the weights, and the runs below the evaluation. Here three standard errors of a sample will do.
+        test = test[:: len(test) // 1000]  # of every class, as some sets are sorted
+        within = 3 * (stored * (1 - stored) / len(test)) ** 0.5
+    assert evaluate(model, test, recipe)["accuracy"] == pytest.approx(stored, abs=within)

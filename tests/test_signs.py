@@ -1,4 +1,4 @@
-"""The vital signs tell sick models from healthy ones, and leave both as they were."""
+"""The vital signs distinguish sick models from healthy ones, and leave both as they were."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ from vit_tutorial.clinic import (
     dead_parameters,
     heads_see_everything,
     images_are_independent,
-    last_pass,
+    last_epoch,
     make_patient,
     outputs_are_probabilities,
     patch_order_matters,
@@ -27,7 +27,7 @@ from vit_tutorial.clinic import (
 )
 from vit_tutorial.clinic.signs import choices_of_epoch, evaluating, moved_by_patch, numbers_heard
 
-# Mean pooling, since a class token that attends across the batch never meets a pixel.
+# Mean pooling, because a class token that attends across the batch never sees a pixel.
 CONFIG = ViTConfig(
     img_size=(12, 8), patch_size=(4, 2), in_chans=3, num_classes=5, embed_dim=24, depth=2, num_heads=3, pool="mean",
     drop_rate=0.3,
@@ -100,7 +100,7 @@ def test_a_gradient_of_zero_is_not_dead():
     assert dead_parameters(model, torch.randn(IMAGES)) == []
 
 
-def test_the_order_of_patches_is_judged_beside_what_changes_from_image_to_image():
+def test_the_effect_of_patch_order_is_compared_with_that_of_the_image():
     model, images = ViT(CONFIG), torch.randn(IMAGES)
     with torch.no_grad():
         model.head.weight *= 1e-6
@@ -111,7 +111,7 @@ def test_the_order_of_patches_is_judged_beside_what_changes_from_image_to_image(
 
 
 class ByDistance(nn.Module):
-    """Each pair of patches counts by the product of their sums, divided by their distance: no order has a meaning."""
+    """Sums over pairs of patches, the product of their sums divided by their distance: direction does not matter."""
 
     def forward(self, images):
         sums = images.sum(dim=(1, 2))  # patches of one column each
@@ -131,7 +131,7 @@ def test_orders_that_keep_the_distances_or_one_end():
 
 
 def test_a_patch_reshaped_by_hand():
-    # Token 0 is made of pixels 0 to 5 and token 1 of 6 to 11; patch 0 has the pixels 0 1 2 6 7 8.
+    # Token 0 holds pixels 0 to 5 and token 1 pixels 6 to 11; patch 0 has pixels 0 1 2 6 7 8.
     sizes, images = ((4, 6), (2, 3), 1, 5), torch.randn(2, 1, 4, 6)
     scrambled, healthy = ReshapedPatches(*sizes), PatchEmbed(*sizes)
     for patch, tokens in enumerate(([0, 1], [0, 1], [2, 3], [2, 3])):
@@ -157,4 +157,4 @@ def test_numbers_that_a_head_hears():
 def test_choices_of_an_epoch():
     assert choices_of_epoch(best_on_test) == [0, 1, 2, 3, 4, 5] and not chosen_without_the_test_set(best_on_test)
     assert choices_of_epoch(best_on_validation) == [3] * 6 and chosen_without_the_test_set(best_on_validation)
-    assert choices_of_epoch(last_pass) == [5] * 6 and chosen_without_the_test_set(last_pass)
+    assert choices_of_epoch(last_epoch) == [5] * 6 and chosen_without_the_test_set(last_epoch)

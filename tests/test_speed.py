@@ -1,4 +1,4 @@
-"""Costs come out as a hand computation says, and measuring prints nothing."""
+"""Costs match computations by hand, and measuring prints nothing."""
 
 import runpy
 import subprocess
@@ -44,7 +44,7 @@ def test_peak_of_a_case_computed_by_hand():
     assert peak_memory(two_at_once) == 12_000
 
 
-def test_what_was_there_before_does_not_count():
+def test_memory_allocated_before_does_not_count():
     before = torch.ones(100_000)
     assert peak_memory(lambda: torch.neg(before[:250])) == 1_000
 
@@ -64,7 +64,7 @@ def test_the_fused_kernel_never_holds_the_matrix(backward):
     assert peak_memory(lambda: run(fused_attention)) < matrix
 
 
-def test_an_error_in_the_function_comes_through_and_the_next_measurement_works():
+def test_an_error_in_the_function_is_raised_and_the_next_measurement_works():
     calls = []
 
     def fails_when_measured():

@@ -1,4 +1,4 @@
-"""A sweep's recipes differ in what their names say; its rows survive interruptions, and only current ones count."""
+"""A sweep's recipes differ as their names say; its rows survive interruptions, and only current ones count."""
 
 import errno
 import json
@@ -17,10 +17,19 @@ from vit_tutorial.runs import FOLDER, recipe_from_dict
 from vit_tutorial.training import make_optimizer
 from vit_tutorial.what_matters import SWEEPS, Sweep, effect_interval, load_sweep, read_rows, run_sweep, sweeps
 
-BASE = replace(RECIPES["digits"], epochs=2, model=replace(RECIPES["digits"].model, embed_dim=12, depth=1))
+MODEL = replace(RECIPES["digits"].model, embed_dim=12, depth=1)
+BASE = replace(RECIPES["digits"], epochs=2, batch_size=512, model=MODEL)  # three steps an epoch
 SMALL = Sweep(
     {"base": BASE, "no-warmup": replace(BASE, warmup=0.0), "post-norm": replace(BASE, arch="post-norm")}, seeds=2
 )
+
+
+@pytest.fixture(scope="module")
+def base_rows(tmp_path_factory) -> list[bytes]:
+    """The lines that the base's two runs have in a sweep's file."""
+    folder = tmp_path_factory.mktemp("sweeps")
+    run_sweep("small", SMALL, folder, only=["base"], progress=False)
+    return (folder / "small.jsonl").read_bytes().splitlines(keepends=True)
 
 
 def flat(recipe) -> dict:
@@ -29,7 +38,7 @@ def flat(recipe) -> dict:
     return {**names, **names.pop("model"), **names.pop("augment"), "model": None, "augment": None}
 
 
-# In what a variant differs from its base, and nothing else; what depends on the sweep is below.
+# All that a variant changes in its base; what depends on the sweep is below.
 DIFFERS = {
     "no-positions": {"pos_embed": "none"},
     "positions-1d": {"pos_embed": "sincos_1d"},
@@ -73,8 +82,7 @@ def test_each_variant_differs_in_what_its_name_says(name):
             assert replace(recipe, augment=plain.augment, arch=plain.arch) == plain
         elif variant.startswith("resnet"):
             fraction = {"fraction": int(variant.split("-")[-1]) / 100} if "fraction" in variant else {}
-            passes = {"mnist": 1, "shapes": 3, "cifar10": 10}[name]
-            epochs = {"epochs": passes} if "equal-time" in variant else {}
+            epochs = {"epochs": {"mnist": 1, "shapes": 3, "cifar10": 10}[name]} if "equal-time" in variant else {}
             assert changed == {"arch": "resnet", "optimizer": "adamw", "lr": 4e-3, "ema": 0.0, **fraction, **epochs}
         elif variant == "adamw-quarter-lr":
             assert changed == {"optimizer": "adamw", "lr": base["lr"] / 4}
@@ -138,15 +146,15 @@ def test_the_clinic_has_every_model_that_is_sick_and_its_healthy_twin():
 def test_two_variants_of_a_sweep_never_share_a_recipe():
     for sweep in SWEEPS.values():
         assert len({repr(replace(recipe, seed=0)) for recipe in sweep.recipes.values()}) == len(sweep.recipes)
-    with pytest.raises(ValueError, match="every recipe of a sweep must be another one; 'base' and 'twin' are equal"):
+    with pytest.raises(ValueError, match="the recipes of a sweep must differ, but 'base' and 'twin' are equal"):
         Sweep({"base": BASE, "other": replace(BASE, lr=1.0), "twin": replace(BASE, seed=7)})
 
 
 def test_what_is_trained_is_of_the_row_s_arch(tmp_path, monkeypatch):
-    """The clinic's whole sweep on a few random images: diagnose, which knows no recipe, names what was trained."""
+    """The clinic's whole sweep on a few random images: diagnose sees only the model and names what was trained."""
     numbers = torch.Generator().manual_seed(0)
-    images = torch.randint(256, (24, 3, 32, 32), dtype=torch.uint8, generator=numbers)
-    few = Dataset(images, torch.arange(24) % 10, tuple("abcdefghij"), "noise")
+    images = torch.randint(256, (10, 3, 32, 32), dtype=torch.uint8, generator=numbers)
+    few = Dataset(images, torch.arange(10), tuple("abcdefghij"), "noise")
     monkeypatch.setattr(runs, "load_split", lambda recipe, split: few)
     trained, real = [], runs.fit
     monkeypatch.setattr(runs, "fit", lambda model, *rest, **given: trained.append(model) or real(model, *rest, **given))
@@ -158,7 +166,7 @@ def test_what_is_trained_is_of_the_row_s_arch(tmp_path, monkeypatch):
         assert [finding.bug for finding in diagnose(model)] == [name] * (name != "healthy"), row["variant"]
 
 
-def test_a_sweep_has_a_row_for_each_run_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
+def test_a_sweep_has_a_row_for_each_run_and_resumes_where_it_stopped(tmp_path, monkeypatch):
     first = run_sweep("small", SMALL, tmp_path, only=["no-warmup"], seeds=[1], progress=False)
     assert [(row["variant"], row["seed"]) for row in first] == [("no-warmup", 1)]
     made = []
@@ -181,11 +189,11 @@ def test_a_sweep_has_a_row_for_each_run_and_goes_on_where_it_stopped(tmp_path, m
     assert rows[3] == first[0]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small.jsonl"]
     by_run = {(row["variant"], row["seed"]): row["train_losses"] for row in rows}
-    assert len({tuple(losses) for losses in by_run.values()}) == 6  # each run is another one
+    assert len({tuple(losses) for losses in by_run.values()}) == 6  # no two runs are the same
     assert all(len(losses) == 2 for losses in by_run.values())
 
 
-def test_a_checkpoint_of_an_older_recipe_is_not_in_the_way(tmp_path, monkeypatch):
+def test_a_checkpoint_of_an_older_recipe_does_no_harm(tmp_path, monkeypatch):
     def interrupted(name, recipe, folder, **options):
         folder.mkdir()
         (folder / "checkpoint.pt").write_bytes(b"of the recipe as it was then")
@@ -199,8 +207,9 @@ def test_a_checkpoint_of_an_older_recipe_is_not_in_the_way(tmp_path, monkeypatch
     assert row["recipe"]["lr"] == BASE.lr / 2
 
 
-def test_what_came_with_the_package_is_not_run_again(tmp_path, monkeypatch):
-    run_sweep("small", SMALL, tmp_path / "recorded/sweeps", only=["base"], seeds=[0], progress=False)
+def test_runs_recorded_with_the_package_are_not_run_again(base_rows, tmp_path, monkeypatch):
+    (tmp_path / "recorded/sweeps").mkdir(parents=True)
+    (tmp_path / "recorded/sweeps/small.jsonl").write_bytes(base_rows[0])
     monkeypatch.setattr(sweeps, "FOLDER", tmp_path / "recorded")
     rows = run_sweep("small", SMALL, tmp_path / "own", only=["base"], progress=False)
     assert [(row["variant"], row["seed"]) for row in rows] == [("base", 1)]
@@ -254,8 +263,8 @@ def test_a_run_that_breaks_is_a_row_too_and_is_not_run_again(tmp_path, monkeypat
     assert load_sweep("small") == rows[:1] and load_sweep("small", broken=True) == rows[1:]
 
 
-def test_rows_of_a_recipe_that_changed_do_not_count(tmp_path):
-    run_sweep("small", SMALL, tmp_path, only=["base"], seeds=[0], progress=False)
+def test_rows_of_a_recipe_that_changed_do_not_count(base_rows, tmp_path):
+    (tmp_path / "small.jsonl").write_bytes(base_rows[0])
     changed = replace(SMALL, recipes={**SMALL.recipes, "base": replace(BASE, lr=1e-3)})
     assert len(read_rows(tmp_path / "small.jsonl", SMALL)) == 1
     assert read_rows(tmp_path / "small.jsonl", changed) == []
@@ -285,8 +294,8 @@ def _without(row: dict, key: str) -> dict:
         (lambda row: None, "'NoneType'"),
     ],
 )
-def test_a_row_that_cannot_be_what_it_says_is_refused_with_its_line(tmp_path, spoil, reason):
-    first, row = run_sweep("small", SMALL, tmp_path, only=["base"], progress=False)
+def test_an_invalid_row_is_refused_with_its_line(base_rows, tmp_path, spoil, reason):
+    first, row = map(json.loads, base_rows)
     path = tmp_path / "small.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in (first, spoil(row), first)))
     with pytest.raises(ValueError, match=rf"small\.jsonl, line 2 is not a row of this version: .*{reason}"):
@@ -295,12 +304,10 @@ def test_a_row_that_cannot_be_what_it_says_is_refused_with_its_line(tmp_path, sp
         run_sweep("small", SMALL, tmp_path, progress=False)
 
 
-def test_two_rows_of_one_run_are_refused_with_their_lines(tmp_path):
+def test_two_rows_of_one_run_are_refused_with_their_lines(base_rows, tmp_path):
     """Counted twice, a run would make intervals too narrow."""
-    run_sweep("small", SMALL, tmp_path, only=["base"], progress=False)
     path = tmp_path / "small.jsonl"
-    first, second = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(first + second + first)
+    path.write_bytes(base_rows[0] + base_rows[1] + base_rows[0])
     with pytest.raises(ValueError, match=r"small\.jsonl, line 3 has the run of line 1, 'base' with seed 0: delete one"):
         read_rows(path, SMALL)
 
@@ -312,7 +319,7 @@ def test_the_same_sweep_in_two_terminals_shares_the_work(tmp_path, monkeypatch):
         made.append((recipe.warmup, recipe.seed))
         if len(made) == 1:  # the other terminal, while the first run is under way
             with pytest.warns(
-                UserWarning, match=r"left to other processes, which have not ended them yet: base, seed 0$"
+                UserWarning, match=r"left to other processes, which have not finished them yet: base, seed 0$"
             ):
                 rows = run_sweep("small", SMALL, tmp_path, only=["base", "no-warmup"], progress=False)
             assert [(row["variant"], row["seed"]) for row in rows] == [("base", 1), ("no-warmup", 0), ("no-warmup", 1)]
@@ -354,40 +361,37 @@ def test_a_run_whose_row_could_not_be_written_is_not_trained_again(tmp_path, mon
     assert [path.name for path in tmp_path.iterdir()] == ["small.jsonl"]
 
 
-def test_a_run_that_breaks_in_its_last_step_is_no_result(tmp_path):
-    last = replace(BASE, epochs=1, batch_size=2000, lr=1e30, clip_grad=0.0, warmup=0.0)  # one step with all images
+def test_a_run_that_breaks_in_its_last_step_has_no_result(tmp_path):
+    last = replace(BASE, epochs=1, batch_size=2000, lr=1e30, clip_grad=0.0, warmup=0.0)  # one step on all images
     (row,) = run_sweep("small", Sweep({"last": last}, seeds=1), tmp_path, progress=False)
     assert row["broke"] == "the validation loss is nan after step 0 of 1" and "test_accuracy" not in row
 
 
-def test_half_a_row_in_the_middle_is_refused_with_its_line(tmp_path):
-    run_sweep("small", SMALL, tmp_path, only=["base"], progress=False)
+def test_a_truncated_row_in_the_middle_is_refused_with_its_line(base_rows, tmp_path):
     path = tmp_path / "small.jsonl"
-    one, two = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(one[:50] + b"\n" + two)
+    path.write_bytes(base_rows[0][:50] + b"\n" + base_rows[1])
     with pytest.raises(ValueError, match=r"small\.jsonl, line 1 is not a row .*JSONDecodeError"):
         read_rows(path, SMALL)
 
 
-def test_an_empty_file_has_no_rows_and_no_half_ones(tmp_path, recwarn):
+def test_an_empty_file_has_no_rows_and_no_truncated_one(tmp_path, recwarn):
     (tmp_path / "small.jsonl").touch()
     assert read_rows(tmp_path / "small.jsonl", SMALL) == [] and not recwarn.list
 
 
 @pytest.mark.parametrize("left", [1, 10, -1])
-def test_a_row_that_was_not_written_to_its_end_is_made_anew(tmp_path, left, monkeypatch):
-    """What is left of it: its first letter, some, all but the end of the line."""
+def test_a_truncated_row_is_rerun(base_rows, tmp_path, left, monkeypatch):
+    """Its first letter is left, a part, or all but the line break."""
     path = tmp_path / "small.jsonl"
     real, made = sweeps.run_recipe, []
     monkeypatch.setattr(sweeps, "run_recipe", lambda *given, **options: made.append(1) or real(*given, **options))
-    first, second = run_sweep("small", SMALL, tmp_path, only=["base"], progress=False)
-    one, two = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(one + two[:left])
-    with pytest.warns(UserWarning, match=r"small\.jsonl, line 2 was not written to its end"):
+    first, second = map(json.loads, base_rows)
+    path.write_bytes(base_rows[0] + base_rows[1][:left])
+    with pytest.warns(UserWarning, match=r"small\.jsonl, line 2 is truncated"):
         assert read_rows(path, SMALL) == [first]
-    with pytest.warns(UserWarning, match="line 2 was not written to its end"):
+    with pytest.warns(UserWarning, match="line 2 is truncated"):
         again = run_sweep("small", SMALL, tmp_path, only=["base"], progress=False)
-    assert len(made) == 3
+    assert len(made) == 1
     assert again[0] == first and again[1]["train_losses"] == second["train_losses"]
     assert [json.loads(line)["seed"] for line in path.read_text().splitlines()] == [0, 1]
 
@@ -399,21 +403,21 @@ def test_a_negative_seed_runs_nothing(tmp_path, seeds):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_variant_that_is_not_there(tmp_path):
+def test_an_unknown_variant(tmp_path):
     with pytest.raises(ValueError, match=r"recipe of the sweep 'small' must be one of base, .*; got 'nope'"):
         run_sweep("small", SMALL, tmp_path, only=["nope"], progress=False)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_an_interval_of_results_that_are_no_numbers_is_refused(value):
-    """It would be (nan, nan, nan), which neither contains 0 nor leaves it out."""
+def test_an_interval_of_results_that_are_not_finite_is_refused(value):
+    """It would be (nan, nan, nan), which is neither significant nor insignificant."""
     good, bad = torch.tensor([0.5, 0.75]), torch.tensor([0.5, value, 0.25])
     for name, pair in (("base", (bad, good)), ("changed", (good, bad))):
         with pytest.raises(ValueError, match=rf"results must be finite.*{name} has \[0.5, {value}, 0.25\]"):
             sweeps.effect_interval(*pair)
 
 
-def test_own_rows_stand_beside_recorded_ones(tmp_path, monkeypatch):
+def test_own_rows_are_added_to_recorded_ones(tmp_path, monkeypatch):
     monkeypatch.setattr(sweeps, "SWEEPS", {"small": SMALL})
     monkeypatch.setattr(sweeps, "FOLDER", tmp_path / "package")
     monkeypatch.setattr(sweeps, "OWN_RUNS", tmp_path / "runs")
@@ -430,7 +434,7 @@ def test_own_rows_stand_beside_recorded_ones(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "path", sorted((FOLDER / "sweeps").glob("*.jsonl")) or [None], ids=lambda path: path and path.stem
 )
-def test_every_recorded_row_is_of_a_recipe_that_there_is(path):
+def test_every_recorded_row_has_a_current_recipe(path):
     if path is None:
         pytest.skip("no sweep is recorded")
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -448,16 +452,16 @@ def test_every_recorded_row_is_of_a_recipe_that_there_is(path):
 
 
 def test_effect_interval_by_hand():
-    """Two and two runs that scatter alike: variance 2, of each mean 1; two degrees of freedom, where t is 4.303."""
+    """Two and two runs with variance 2, so 1 for each mean; two degrees of freedom, where t is 4.303."""
     base, changed = torch.tensor([1.0, 3.0]), torch.tensor([5.0, 7.0])
     half = 4.30265 * math.sqrt(2)
     assert effect_interval(base, changed) == pytest.approx((4, 4 - half, 4 + half), abs=1e-4)
 
 
-def test_no_interval_without_scatter():
+def test_no_interval_without_variation():
     with pytest.raises(ValueError, match="at least 2 runs, got 3 and 1"):
         effect_interval(torch.randn(3), torch.randn(1))
-    with pytest.raises(ValueError, match=r"do not scatter .*: \[1.0, 1.0\] and \[2.0, 2.0, 2.0\]"):
+    with pytest.raises(ValueError, match=r"must vary .* got \[1.0, 1.0\] and \[2.0, 2.0, 2.0\]"):
         effect_interval(torch.ones(2), 2 * torch.ones(3))
 
 

@@ -1,6 +1,6 @@
-"""The ``vit-tutorial`` command: ``train`` a recipe, ``sweep`` over many, ``evaluate`` one, ``predict``, fetch ``data``.
+"""The ``vit-tutorial`` command: ``train``, ``sweep``, ``evaluate``, ``predict`` and ``data``.
 
-Each command is a dataclass. tyro makes arguments of its fields and the help of its docstring.
+Each command is a dataclass. tyro turns its fields into arguments and its docstring into help.
 """
 
 import re
@@ -26,8 +26,8 @@ from vit_tutorial.what_matters.sweeps import load_sweep, run_sweep
 from vit_tutorial.what_matters.variants import SWEEPS
 
 MANY_TOKENS = 500  # ViT-B/16 has 197
-PROBABILITIES = ("softmax-head", "patient:softmax before cross-entropy")  # what these models return already
-Flag = FlagCreatePairsOff[bool]  # --quiet, without a --no-quiet beside it
+PROBABILITIES = ("softmax-head", "patient:softmax before cross-entropy")  # these models return them, not logits
+Flag = FlagCreatePairsOff[bool]  # --quiet, without --no-quiet
 
 
 def _best_device() -> str:
@@ -39,12 +39,12 @@ def _check_device(device: str) -> None:
         raise ValueError(f"--device must be cpu, cuda or cuda:N, got {device!r}")
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device != "cpu" and (torch.device(device).index or 0) >= gpus:
-        raise ValueError(f"--device {device}: CUDA GPUs that PyTorch finds here: {gpus}. Or use --device cpu")
+        raise ValueError(f"--device {device} is not available, CUDA GPUs found: {gpus}; use --device cpu")
 
 
 def _announce(recipe: Recipe, device: str) -> None:
-    """Print what will be trained, and for about how long."""
-    train = load_split(recipe, "train", memory=0)  # the images of a folder are counted without being decoded
+    """Print what will be trained and about how long it takes."""
+    train = load_split(recipe, "train", memory=0)  # counts the images of a folder without decoding them
     model = make_model(recipe).to(device)
     (height, width), (ph, pw) = recipe.model.img_size, recipe.model.patch_size
     print(f"{train.variant}: {len(train):,} images of {len(train.classes)} classes to train on")
@@ -58,10 +58,10 @@ def _announce(recipe: Recipe, device: str) -> None:
 
 
 def _expected_seconds(model: torch.nn.Module, recipe: Recipe, num_images: int, device: str) -> float:
-    """Measured on steps that change nothing, of more and more images until one takes a second."""
+    """Measured on steps that change nothing, with more and more images until one takes a second."""
     still = replace(recipe, lr=0.0, compile=False)
     shape = (recipe.model.in_chans, *recipe.model.img_size)
-    for images in (1, 1, 8, min(recipe.batch_size, num_images)):  # the first is slower than the others
+    for images in (1, 1, 8, min(recipe.batch_size, num_images)):  # the first call is slower than the others
         labels, classes = torch.zeros(images, dtype=torch.long), tuple(map(str, range(recipe.model.num_classes)))
         batch = Dataset(torch.zeros(images, *shape, dtype=torch.uint8), labels, classes, "").to(device)
         optimizer, start = make_optimizer(model, still), perf_counter()
@@ -80,7 +80,7 @@ def _duration(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class NamedRecipe:
-    """A recipe of ``RECIPES``: its fields become options, its name is the subcommand's."""
+    """A recipe of ``RECIPES``: its fields become options, its name a subcommand."""
 
     title: Suppress[Fixed[str]]
     recipe: Annotated[Recipe, arg(name="")]
@@ -96,21 +96,21 @@ AnyRecipe = tyro.extras.subcommand_type_from_defaults(
 class Train:
     """Train a recipe; metrics and weights go into runs/<name>/.
 
-    Every field of a recipe can be overridden, the model's and the augmentation's too:
+    Every field of a recipe can be overridden, also those of the model and the augmentation:
       vit-tutorial train mnist --epochs 3 --model.depth 2
       vit-tutorial train mnist --help          lists the fields and their values
       vit-tutorial train photos --dataset folder:PATH          your own images, in PATH/<class>/
 
-    An interrupted run continues when the same command is given again; a finished one is replaced with --record only.
+    The same command resumes an interrupted run. A finished run is replaced only with --record.
 
-    In several processes:  torchrun --nproc-per-node=2 -m vit_tutorial train mnist
+    With several processes:  torchrun --nproc-per-node=2 -m vit_tutorial train mnist
 
     Args:
-        record: write into vit_tutorial/recorded, which comes with the package.
+        record: write into vit_tutorial/recorded, which ships with the package.
         name: name of the run.
         device: cpu, cuda or cuda:N.
         no_weights: keep the metrics only.
-        quiet: show no progress bar, and do not say beforehand what is trained.
+        quiet: show no progress bar and no summary before training.
     """
 
     named: Annotated[AnyRecipe, arg(name="")]
@@ -148,15 +148,15 @@ class Train:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Compare recipes that differ in one thing; results go into runs/sweeps/<name>.jsonl, a line for each run.
+    """Compare recipes that differ in one thing; results go into runs/sweeps/<name>.jsonl, one line per run.
 
-    Only what is missing is run.
+    Only missing runs are trained.
 
     Args:
         name: the sweep.
         only: some of the sweep's variants.
         seeds: some of the random seeds.
-        record: write into vit_tutorial/recorded, which comes with the package.
+        record: write into vit_tutorial/recorded, which ships with the package.
         device: cpu, cuda or cuda:N.
         quiet: show no progress bar.
     """
@@ -195,12 +195,12 @@ class Sweep:
             print()
         for row in load_sweep(self.name, broken=True):
             print(f"{row['variant']:>18}: seed {row['seed']} broke: {row['broke']}")
-        print(f"rows: {folder / self.name}.jsonl, and what came with the package")
+        print(f"rows: {folder / self.name}.jsonl, and those recorded with the package")
 
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Test a finished run's stored weights: your own run's in runs/, else the recorded run's.
+    """Evaluate a finished run on the test set: your own run in runs/, else the recorded one.
 
     Args:
         name: of the run.
@@ -229,14 +229,14 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Predict:
-    """Name what is on images, by a finished run's stored weights: your own run's in runs/, else the recorded run's.
+    """Classify images with a finished run: your own run in runs/, else the recorded one.
 
     Prints the three likeliest classes of each image.
 
     Args:
         name: of the run.
         images: files.
-        maps: picture to draw: on each image, which patches speak for its class.
+        maps: file for a figure that shows, on each image, the patches that speak for its class.
         device: cpu, cuda or cuda:N.
     """
 
@@ -307,7 +307,7 @@ class Data:
         lacking = []
         for name in self.names or NAMES:
             try:
-                # memory=0: the images of a folder are counted without being decoded.
+                # memory=0 counts the images of a folder without decoding them.
                 splits = {split: load_dataset(name, split, memory=0) for split in SPLITS}
             except FileNotFoundError as error:
                 lacking.append(name)
@@ -316,7 +316,7 @@ class Data:
             sizes = ", ".join(f"{split} {len(dataset):,}" for split, dataset in splits.items())
             print(f"{name}: {sizes} ({splits['train'].variant})")
         if lacking:
-            sys.exit(f"vit-tutorial: not there, and not to be had: {', '.join(lacking)}")
+            sys.exit(f"vit-tutorial: missing, and cannot be fetched: {', '.join(lacking)}")
 
 
 @dataclass(frozen=True)
@@ -334,7 +334,7 @@ class Arguments:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command. Wrong usage exits with code 2; whatever else the user can mend is one line, with code 1."""
+    """Run the command. Wrong usage exits with code 2; other errors that the user can fix are one line, with code 1."""
     try:
         # Cascading: `train --quiet mnist` is `train mnist --quiet`.
         command = tyro.cli(Arguments, prog="vit-tutorial", args=arguments, config=(CascadeSubcommandArgs,)).command
@@ -346,4 +346,4 @@ def main(arguments: list[str] | None = None) -> None:
     except (ValueError, OSError, FloatingPointError) as error:
         sys.exit(f"vit-tutorial: {error}")
     except KeyboardInterrupt:
-        sys.exit("vit-tutorial: interrupted; the same command goes on after the last whole epoch")
+        sys.exit("vit-tutorial: interrupted; the same command resumes after the last complete epoch")

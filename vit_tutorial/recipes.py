@@ -18,7 +18,7 @@ from vit_tutorial.validate import check_option
 
 
 def _torch(model: ViT) -> None:
-    """PyTorch's own weights for every layer, and a class token from the standard normal distribution."""
+    """PyTorch's default initialization for every layer, and a standard normal class token."""
     for module in model.modules():
         if hasattr(module, "reset_parameters"):
             module.reset_parameters()
@@ -27,7 +27,7 @@ def _torch(model: ViT) -> None:
 
 
 def _torch_zeros(model: ViT) -> None:
-    """PyTorch's own weights for every layer; class token and positions zero."""
+    """PyTorch's default initialization for every layer; class token and positions zero."""
     _torch(model)
     for name, parameter in model.named_parameters():
         if name in ("cls_token", "pos_embed"):
@@ -45,10 +45,10 @@ def _normal(model: ViT) -> None:
 
 @torch.no_grad()
 def _mimetic(model: ViT) -> None:
-    """As trained models look: each patch attends to what is like it and near it, and takes off a part of what it sees.
+    """Imitates trained models: each patch attends to similar and nearby ones, and subtracts part of what it sees.
 
-    In each head, queries times keys is about the identity matrix; in each block, values times output projection is
-    about its negative. Learned positions start as ``sincos_2d``.
+    In each head, queries times keys is close to the identity matrix; in each block, values times output projection is
+    close to its negative. Learned positions start as ``sincos_2d``.
 
     Source: Trockman and Kolter 2023, arXiv:2305.09828, section 4; its α and β.
     """
@@ -80,8 +80,8 @@ def split_product(product: Float[Tensor, "d d"], rank: int) -> tuple[Float[Tenso
         rank: r, at most d.
 
     Returns:
-        ``left`` and ``right``, both ``(d, r)`` and with the same singular values; ``left @ right.T`` is as near to the
-        product as a matrix of this rank can be.
+        ``left`` and ``right``, both ``(d, r)`` and with the same singular values; ``left @ right.T`` is the best
+        approximation of the product with this rank.
 
     Source: Trockman and Kolter 2023, arXiv:2305.09828, section 4.
     """
@@ -90,7 +90,7 @@ def split_product(product: Float[Tensor, "d d"], rank: int) -> tuple[Float[Tenso
     return u[:, :rank] * root, vh[:rank].T * root
 
 
-# What is done to a new model; "xavier" is how it comes (vit_tutorial.model.init_weights).
+# Applied to a new model; "xavier" keeps what vit_tutorial.model.init_weights drew.
 INITS = {
     "xavier": lambda model: None,
     "torch": _torch,
@@ -102,16 +102,16 @@ INITS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(TrainConfig):
-    """A data set, a model, and how the one is trained on the other.
+    """A data set, a model, and how to train it.
 
     Args:
         dataset: name of the data set; see ``vit_tutorial.data.load_dataset``.
         model: the model's sizes. Images are resized to its ``img_size``, once, before training.
         arch: what is built from these sizes, one of ``vit_tutorial.archs.ARCHS``: ``"vit"``, ``"post-norm"``,
             ``"resnet"`` with as many parameters, ``"shuffled-pixels"``, ``"patient:NAME"`` of the clinic, ...
-        init: which initial weights, one of ``INITS``; the model's own, unless a published tutorial has others or a
-            sweep found better ones.
-        fraction: of the training images that are used, drawn by the seed; each is seen 1 / fraction times an epoch.
+        init: initialization, one of ``INITS``; the model's own, unless a published tutorial has another or a sweep
+            found a better one.
+        fraction: of the training images to use, drawn with the seed; each is seen 1 / fraction times per epoch.
 
     Raises:
         ValueError: if a value is out of range, an option is unknown, or the architecture cannot be built from the
@@ -135,7 +135,7 @@ class Recipe(TrainConfig):
 
 
 def make_model(recipe: Recipe) -> nn.Module:
-    """The recipe's model, its weights drawn from the recipe's seed."""
+    """The recipe's model, initialized with the recipe's seed."""
     torch.manual_seed(recipe.seed)
     model = ARCHS[recipe.arch](recipe.model)
     INITS[recipe.init](model)
@@ -143,14 +143,14 @@ def make_model(recipe: Recipe) -> nn.Module:
 
 
 def load_split(recipe: Recipe, split: str, **options) -> Dataset | ImageFiles:
-    """A split of the recipe's data set, in the model's image size.
+    """A split of the recipe's data set, resized to the model's ``img_size``.
 
     Args:
         options: for :func:`~vit_tutorial.data.load_dataset`.
 
     Raises:
-        ValueError: when the model is for another number of classes or channels.
-        FileNotFoundError: when the data are not there and cannot be fetched.
+        ValueError: if the model's ``num_classes`` or ``in_chans`` differ from the data's.
+        FileNotFoundError: if the data are missing and cannot be fetched.
     """
     dataset = load_dataset(recipe.dataset, split, img_size=recipe.model.img_size, **options)
     needs = {"num_classes": len(dataset.classes), "in_chans": dataset.image_shape[0]}
@@ -160,7 +160,7 @@ def load_split(recipe: Recipe, split: str, **options) -> Dataset | ImageFiles:
         hint = "; the recipe photos takes them from the images" if recipe.dataset.startswith("folder:") else ""
         raise ValueError(f"{recipe.dataset} needs {wanted}, the recipe has {got}{hint}")
     if split == "train" and recipe.fraction < 1:
-        # Each chosen image several times an epoch: as many steps as with all of them.
+        # Repeat the chosen images, so that an epoch has as many steps as with all of them.
         chosen = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(recipe.seed))
         chosen = chosen[: max(1, round(recipe.fraction * len(dataset)))]
         dataset = dataset[chosen.repeat(-(-len(dataset) // len(chosen)))[: len(dataset)]]
@@ -168,10 +168,10 @@ def load_split(recipe: Recipe, split: str, **options) -> Dataset | ImageFiles:
 
 
 def fit_to_data(recipe: Recipe) -> Recipe:
-    """A recipe whose model has ``num_classes`` 0, as that of ``photos``, with what its data decide; others as they are.
+    """Fill in what the data decide if the model's ``num_classes`` is 0, as in ``photos``; other recipes stay unchanged.
 
-    Classes and channels are those of the data. Images are not enlarged: where most are smaller than the model's, the
-    patches shrink, and the grid of patches stays.
+    Classes and channels are those of the data. Images are never enlarged: if most are smaller than ``img_size``, the
+    patches shrink and the grid of patches stays.
 
     Raises:
         ValueError, FileNotFoundError: as :func:`~vit_tutorial.data.load_dataset`.
@@ -191,7 +191,7 @@ def fit_to_data(recipe: Recipe) -> Recipe:
 
 
 def _shorter_side(dataset: Dataset | ImageFiles) -> int:
-    """In pixels; the median of about a hundred images, where sizes may differ."""
+    """Shorter side in pixels; for a folder, the median of about a hundred images."""
     if isinstance(dataset, Dataset):
         return min(dataset.image_shape[1:])
     sides = []
@@ -202,8 +202,8 @@ def _shorter_side(dataset: Dataset | ImageFiles) -> int:
 
 
 # vit-tutorial train mnist-seed
-# A published tutorial as written: 5,689 parameters, Adam, a softmax before the loss, pixels in 0..1. Only the 5,000
-# validation images are not trained on. About 20 s on one CPU core; 84.7, 91.3 and 92.1 % on the test set (recorded):
+# A published tutorial as written: 5,689 parameters, Adam, a softmax before the loss, pixels in 0..1. The 5,000
+# validation images are held out. About 20 s on one CPU core; 84.7, 91.3 and 92.1 % on the test set (recorded):
 # with the first seed the model never learns to say "5".
 MNIST_SEED = Recipe(
     dataset="mnist",
@@ -222,7 +222,7 @@ MNIST_SEED = Recipe(
 )
 
 # vit-tutorial train mnist-fixed
-# The same 5,689 parameters and 5 passes with logits, normalised pixels, smaller batches, a schedule and clipping.
+# The same 5,689 parameters and 5 epochs with logits, normalised pixels, smaller batches, a schedule and clipping.
 # About 24 s on one CPU core; 96.2 to 97.0 % on the test set (recorded, three seeds).
 MNIST_FIXED = replace(
     MNIST_SEED,
@@ -240,8 +240,8 @@ MNIST_FIXED = replace(
 
 # vit-tutorial train mnist
 # Patches of 7×7: 16 tokens where the tutorial has 4, and 96 wide. Fixed positions in two dimensions, Muon, and
-# images that turn, move and grow a little. About 7 minutes of one CPU core, 4.5 on two; 99.2 to 99.3 % on the test set
-# (recorded, three seeds).
+# images rotated, shifted and scaled a little. About 7 minutes of one CPU core, 4.5 on two; 99.2 to 99.3 % on the test
+# set (recorded, three seeds).
 MNIST = Recipe(
     dataset="mnist",
     model=ViTConfig(
@@ -282,7 +282,7 @@ SHAPES = Recipe(
 )  # fmt: skip
 
 # vit-tutorial train digits
-# Needs no download: scikit-learn's 1,797 real digits of 8×8 pixels, of which 1,257 are trained on.
+# Needs no download: scikit-learn's 1,797 real digits of 8×8 pixels, 1,257 of them for training.
 # About 10 s on one CPU core; 92.5 % on the test set of 360 images (recorded).
 DIGITS = Recipe(
     dataset="digits",
@@ -300,8 +300,8 @@ DIGITS = Recipe(
 )  # fmt: skip
 
 # vit-tutorial train photos --dataset folder:PATH
-# Your own images, in PATH/<class>/*. They decide the number of classes, the channels, and how small the patches are; an
-# 8×8 grid of them makes 65 tokens. 2,060 photographs of hands: about 3 minutes of one CPU core, 96.1 % (test, 206
+# Your own images, in PATH/<class>/*. They decide the number of classes, the channels and the size of the patches; the
+# 8×8 grid of patches makes 65 tokens. 2,060 photographs of hands: about 3 minutes of one CPU core, 96.1 % (test, 206
 # images; not recorded).
 PHOTOS = Recipe(
     dataset="folder:photos",
@@ -322,7 +322,7 @@ PHOTOS = Recipe(
 
 # vit-tutorial train cifar10-tiny-seed
 # A published tutorial (it has two editions) as written: 0.12 million parameters, no final norm, AdamW at a constant
-# rate. Only the 5,000 validation images are not trained on. About 125 minutes of one CPU core; 72.8 % (test, JPEG
+# rate. The 5,000 validation images are held out. About 125 minutes of one CPU core; 72.8 % (test, JPEG
 # copy), recorded with init="xavier".
 CIFAR10_TINY_SEED = Recipe(
     dataset="cifar10",
@@ -339,8 +339,8 @@ CIFAR10_TINY_SEED = Recipe(
 )
 
 # vit-tutorial train cifar10-tiny
-# The same model with a final norm, and the same 100 passes. About 140 minutes of one CPU core; 79.3 % (test, JPEG
-# copy). With crop=2 and no more (recorded as cifar10-tiny-mild) validation was best half way, 80 %; test 77.65 %.
+# The same model with a final norm, and the same 100 epochs. About 140 minutes of one CPU core; 79.3 % (test, JPEG
+# copy). With crop=2 alone (recorded as cifar10-tiny-mild) validation accuracy peaked half way at 80 %; test 77.65 %.
 CIFAR10_TINY = replace(
     CIFAR10_TINY_SEED,
     model=replace(PRESETS["cifar10_tiny"], final_norm=True),
@@ -357,9 +357,9 @@ CIFAR10_TINY = replace(
 )
 
 # vit-tutorial train cifar10-small-seed
-# A published tutorial with 2.7 million parameters, as far as it says how: AdamW, cosine, mirrored and turned images, 30
-# passes. It says neither learning rate nor batch size nor angle; those here are PyTorch's default, 128 and 15. Wants a
-# GPU; with 10 passes, 70 minutes of one CPU core in bf16, 59.0 % (test, JPEG copy).
+# A published tutorial with 2.7 million parameters, as far as it says how: AdamW, cosine, flipped and rotated images, 30
+# epochs. It gives no learning rate, batch size or angle; those here are PyTorch's default, 128 and 15°. Wants a GPU;
+# 10 epochs take 70 minutes of one CPU core in bf16 and reach 59.0 % (test, JPEG copy).
 CIFAR10_SMALL_SEED = Recipe(
     dataset="cifar10",
     model=PRESETS["cifar10_small"],
@@ -373,8 +373,8 @@ CIFAR10_SMALL_SEED = Recipe(
 )
 
 # vit-tutorial train cifar10-small
-# The same model and the same 30 passes. Wants a GPU; in bf16, 139 minutes of two CPU cores, 84.7 % (test, JPEG copy).
-# Rate and first weights were chosen by vit-tutorial sweep cifar10-small.
+# The same model and the same 30 epochs. Wants a GPU; in bf16, 139 minutes of two CPU cores, 84.7 % (test, JPEG copy).
+# Learning rate and initialization were chosen by vit-tutorial sweep cifar10-small.
 CIFAR10_SMALL = replace(
     CIFAR10_SMALL_SEED,
     lr=1e-3,
@@ -390,7 +390,7 @@ CIFAR10_SMALL = replace(
 )
 
 # vit-tutorial train cifar10-small-100
-# The same model for 100 passes, which needs stronger augmentation. Wants a GPU; not recorded yet, and untuned.
+# The same model for 100 epochs, which needs stronger augmentation. Wants a GPU; not recorded yet, and untuned.
 CIFAR10_SMALL_100 = replace(
     CIFAR10_SMALL,
     model=replace(CIFAR10_SMALL.model, drop_path_rate=0.1),
@@ -399,7 +399,7 @@ CIFAR10_SMALL_100 = replace(
 )
 
 # vit-tutorial train cifar10-best
-# As far as a plain ViT below 10 million parameters goes, in 200 passes. Wants a GPU; not recorded yet, and untuned. Its
+# A plain ViT of just under 10 million parameters, for 200 epochs. Wants a GPU; not recorded yet, and untuned. Its
 # weights would be 20 MB, more than the package may hold: record it with --no-weights.
 CIFAR10_BEST = replace(
     CIFAR10_SMALL_100,

@@ -29,8 +29,8 @@ from vit_tutorial.training.checkpoints import reason, write_whole
 from vit_tutorial.training.distributed import rank_and_world
 from vit_tutorial.training.loop import evaluate, fit, in_bf16
 
-FOLDER = Path(__file__).parent / "recorded"  # comes with the package
-OWN_RUNS = Path("runs")  # of the user, below the working directory
+FOLDER = Path(__file__).parent / "recorded"  # ships with the package
+OWN_RUNS = Path("runs")  # the user's, in the working directory
 
 
 def run_recipe(
@@ -42,36 +42,36 @@ def run_recipe(
     keep_weights: bool = True,
     progress: bool = True,
 ) -> dict:
-    """Train a recipe to the end, going on where an interrupted run stopped, and record it in ``folder``.
+    """Train a recipe to the end and record it in ``folder``; an interrupted run resumes from its checkpoint there.
 
     The test set is read once, after the last epoch. Of several processes only the first writes.
 
     Args:
         name: of the recipe.
-        recipe: what to train on what, and how.
-        folder: where the metrics, the weights and until the end a checkpoint go.
+        recipe: data, model and training.
+        folder: for the metrics, the weights and, until the run ends, a checkpoint.
         device: where to train.
         keep_weights: whether to store the final weights, in half precision.
         progress: whether to show a progress bar.
 
     Returns:
-        the metrics, as they stand in ``metrics.json``.
+        the metrics, as stored in ``metrics.json``.
 
     Raises:
-        FileNotFoundError: when the data are not there and cannot be fetched.
-        OSError: when ``folder`` cannot be written; the message has the file.
-        ValueError: when recipe and data do not fit, the checkpoint in ``folder`` is of another run or damaged, another
-            process is training there, or images of a folder were moved or renamed meanwhile.
-        FloatingPointError: when a loss or a weight is not finite.
+        FileNotFoundError: if the data are missing and cannot be fetched.
+        OSError: if ``folder`` cannot be written; the message names the file.
+        ValueError: if recipe and data do not fit, the checkpoint in ``folder`` is damaged or belongs to another run,
+            another process is training there, or images of a folder were moved or renamed meanwhile.
+        FloatingPointError: if a loss or a weight is not finite.
     """
     train, val = load_split(recipe, "train"), load_split(recipe, "val")
     model = make_model(recipe)
     if device == "cpu" and in_bf16(device, recipe.precision):
         for part in model.modules():
-            if isinstance(part, Attention) and part.attend is fused_attention:  # another one is what the recipe trains
+            if isinstance(part, Attention) and part.attend is fused_attention:  # any other is part of the recipe
                 part.attend = plain_attention  # PyTorch's kernel is many times slower there (chapter 11)
     checkpoint = folder / "checkpoint.pt"
-    made = provenance(device)  # now: the checkout may move on while this runs
+    made = provenance(device)  # now, because the checkout may move on while this runs
     writes = rank_and_world()[0] == 0
     with running_alone(folder) if writes else nullcontext():
         history = fit(model, train, val, recipe, device=device, checkpoint=checkpoint, progress=progress)
@@ -106,17 +106,17 @@ def run_recipe(
 
 @contextmanager
 def running_alone(folder: Path) -> Iterator[None]:
-    """Make ``folder`` and keep other processes out of it within a ``with`` block; if it is empty then, it goes again.
+    """Make ``folder`` and keep other processes out of it within a ``with`` block; remove it if it ends up empty.
 
     Raises:
-        ValueError: when another process is at work there.
+        ValueError: if another process is at work there.
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with locked(folder / ".lock", timeout=0):
             yield
     except Timeout as error:
-        raise ValueError(f"another process is training {folder}: wait for it, or take another name") from error
+        raise ValueError(f"another process is training {folder}: wait for it, or choose another name") from error
     finally:
         with suppress(OSError):  # it is not empty
             folder.rmdir()
@@ -124,16 +124,16 @@ def running_alone(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path, timeout: float = -1) -> Iterator[None]:
-    """Hold the lock file ``path`` within a ``with`` block; then it is gone.
+    """Hold the lock file ``path`` within a ``with`` block, then delete it.
 
     Raises:
-        filelock.Timeout: when another process holds it for more than ``timeout`` seconds; −1 waits for ever.
+        filelock.Timeout: if another process holds it for more than ``timeout`` seconds; −1 waits forever.
     """
     with FileLock(path, timeout=timeout):
         try:
             yield
         finally:
-            with suppress(OSError):  # Windows removes no open file
+            with suppress(OSError):  # Windows cannot delete an open file
                 path.unlink()
 
 
@@ -142,13 +142,13 @@ def _checksum(content: bytes) -> str:
 
 
 def _half(value: Tensor) -> Tensor:
-    """In half precision, unless it is a count, as a batch norm's, or has a weight that would become infinite."""
+    """In half precision, unless it is an integer, such as a batch norm's count, or a value would become infinite."""
     half = value.half() if value.is_floating_point() else value
     return half if half.isfinite().all() else value
 
 
 def provenance(device: str) -> dict:
-    """Where and with what a run is made: processes, device, versions, commit and date."""
+    """Where a run comes from: processes, device, versions, commit and date."""
     return {
         "processes": rank_and_world()[1],
         "device": _device_name(device),
@@ -162,17 +162,17 @@ def _device_name(device: str) -> str:
     if device.startswith("cuda"):
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()
-    # What the processor can do tells two machines apart, whose seconds must not be compared.
+    # The processor's capability tells machines apart: their seconds must not be compared.
     return f"CPU ({torch.backends.cpu.get_cpu_capability()}), {threads} thread{'s' if threads > 1 else ''}"
 
 
-@cache  # of the code that this process runs: the checkout may move on beneath it
+@cache  # this process keeps running the code it loaded, even if the checkout moves on
 def _commit() -> str:
     """The checkout's commit, with a ``+`` where files of the package differ from it; empty outside a checkout."""
     here = Path(__file__).parent
 
     def git(*arguments: str) -> str:
-        command = ["git", "--no-optional-locks", *arguments]  # reading only: a commit made meanwhile must not fail
+        command = ["git", "--no-optional-locks", *arguments]  # read only, so that a simultaneous commit does not fail
         return subprocess.run(command, cwd=here, capture_output=True, text=True, check=True).stdout
 
     try:
@@ -194,10 +194,10 @@ def find_run(run: str | Path, *, own_first: bool = False) -> Path:
 
     Args:
         run: its name, or the folder itself.
-        own_first: which of them, where both have this name; the chapters read what was recorded.
+        own_first: if both have this name, take your own; the chapters read what was recorded.
 
     Raises:
-        ValueError: when there is no such run.
+        ValueError: if there is no such run.
     """
     places = (OWN_RUNS, FOLDER) if own_first else (FOLDER, OWN_RUNS)
     for folder in [run] if isinstance(run, Path) else [place / run for place in places]:
@@ -213,7 +213,7 @@ def load_metrics(run: str | Path) -> dict:
         run: its name, or its folder.
 
     Raises:
-        ValueError: when there is no such run, or its ``metrics.json`` is damaged.
+        ValueError: if there is no such run, or its ``metrics.json`` is damaged.
     """
     path = find_run(run) / "metrics.json"
     try:
@@ -227,26 +227,28 @@ def load_metrics(run: str | Path) -> dict:
 
 
 def load_classes(run: str | Path) -> tuple[str, ...]:
-    """The names of the classes that a run's model tells apart, in order.
+    """The names of the classes that a run's model distinguishes, in order.
 
     Raises:
-        ValueError: when there is no such run, or it is of a folder and older than the names in its metrics.
+        ValueError: if there is no such run, or it was trained on a folder before metrics named their classes.
     """
     metrics = load_metrics(run)
     dataset = metrics["recipe"]["dataset"]
     if "classes" not in metrics and dataset.startswith("folder:"):
-        raise ValueError(f"{find_run(run)} does not name its classes, as it is of an older version: train it again")
+        raise ValueError(
+            f"{find_run(run)} does not name its classes because it comes from an older version: train it again"
+        )
     return tuple(metrics["classes"] if "classes" in metrics else CLASSES[dataset])
 
 
 def load_recorded(run: str | Path) -> tuple[nn.Module, Recipe]:
-    """A run's model, of its recipe's architecture and with its weights, in evaluation mode; and its recipe.
+    """A run's model, with its stored weights and in evaluation mode, and its recipe.
 
     Args:
         run: its name, or its folder.
 
     Raises:
-        ValueError: when there is no such run, its metrics are damaged, its weights were not kept, are damaged or do not
+        ValueError: if there is no such run, its metrics are damaged, its weights were not kept, are damaged or do not
             fit its recipe, or the recipe has fields that this version does not know.
     """
     folder = find_run(run)
@@ -270,10 +272,10 @@ def load_recorded(run: str | Path) -> tuple[nn.Module, Recipe]:
 
 
 def recipe_from_dict(values: dict) -> Recipe:
-    """The recipe that :func:`dataclasses.asdict`, and JSON after it, turned into ``values``.
+    """The inverse of :func:`dataclasses.asdict`, also after a round trip through JSON.
 
     Raises:
-        ValueError: when there are fields that this version does not know, or a value is out of range.
+        ValueError: if there are fields that this version does not know, or a value is out of range.
     """
     model = {key: tuple(value) if isinstance(value, list) else value for key, value in values["model"].items()}
     parts = {"model": _make(ViTConfig, model), "augment": _make(Augment, values["augment"])}

@@ -1,4 +1,4 @@
-"""What it costs: seconds and peak memory, measured alike on CPU and GPU; operations of a training step, counted."""
+"""Costs: seconds, peak memory and operations, measured on CPU or GPU; operations of a training step, derived."""
 
 import os
 import sys
@@ -15,12 +15,12 @@ from vit_tutorial.config import ViTConfig
 
 
 def seconds(fn: Callable[[], object], min_run_time: float = 0.2, min_calls: int = 3) -> float:
-    """Median seconds of one call of ``fn``, after a first call that does not count.
+    """Median seconds per call of ``fn``, not counting a first call.
 
     Args:
         fn: what to measure.
-        min_run_time: seconds to go on calling it.
-        min_calls: calls to make even when they take longer than that.
+        min_run_time: keep calling for at least this many seconds.
+        min_calls: make at least this many calls, even if they take longer.
     """
     _finish(fn)
     times: list[float] = []
@@ -33,9 +33,9 @@ def seconds(fn: Callable[[], object], min_run_time: float = 0.2, min_calls: int 
 
 
 def training_flops(config: ViTConfig) -> int:
-    """Floating-point operations of the matrix products for one image in one training step, forward and backward.
+    """Floating-point operations of all matrix products in one training step on one image, forward and backward.
 
-    A multiply-add counts as two. Chapter 11 derives it, and compares it with PyTorch's own count.
+    A multiply-add counts as two. Chapter 11 derives the formula and compares it with PyTorch's own count.
     """
     n, d = config.num_tokens, config.embed_dim
     hidden = int(d * config.mlp_ratio)
@@ -46,13 +46,12 @@ def training_flops(config: ViTConfig) -> int:
 
 
 def peak_memory(fn: Callable[[], object]) -> int:
-    """Most bytes of tensors that ``fn`` held at once, beyond what was there before the call.
+    """Peak bytes of tensors during a call of ``fn``, beyond those allocated before it.
 
-    ``fn`` runs at least twice, and the last call counts: the first may leave something behind that stays (a workspace
-    on the GPU, a gradient).
+    ``fn`` runs at least twice, and only the last call counts, because the first may allocate what stays (a workspace on
+    the GPU, a gradient).
 
-    On a GPU the allocator keeps count. On CPU the profiler reports each tensor that is made or freed, and this adds
-    them up.
+    On a GPU the allocator keeps count. On CPU the profiler reports each allocation, and this function adds them up.
     """
     _finish(fn)
     if torch.cuda.is_available():
@@ -79,10 +78,10 @@ def peak_memory(fn: Callable[[], object]) -> int:
 
 
 def time_by_operation(fn: Callable[[], object]) -> dict[str, tuple[float, int]]:
-    """Seconds that each of PyTorch's operations takes by itself in one call of ``fn``, and how often it is called.
+    """For each PyTorch operation, slowest first: its own seconds in one call of ``fn``, and how often it is called.
 
-    The longest comes first. ``fn`` runs twice, and the second call counts. On a GPU these are the seconds of its
-    kernels, which run while Python is already further on.
+    ``fn`` runs twice, and only the second call counts. On a GPU the seconds are those of the kernels, which run
+    asynchronously.
     """
     _finish(fn)
     on_gpu = torch.cuda.is_available()
@@ -98,13 +97,13 @@ def time_by_operation(fn: Callable[[], object]) -> dict[str, tuple[float, int]]:
     taken = {
         event.key: ((event.self_device_time_total if on_gpu else event.self_cpu_time_total) / 1e6, event.count)
         for event in profiler.key_averages()
-        if event.device_type == DeviceType.CPU  # the operations, not their kernels as well
+        if event.device_type == DeviceType.CPU  # operations only: their kernels would count twice
     }
     return dict(sorted(taken.items(), key=lambda item: -item[1][0]))
 
 
 def _finish(fn: Callable[[], object]) -> None:
-    """Call ``fn``, and wait for the GPU, which works on after the call has returned."""
+    """Call ``fn`` and wait for the GPU, which keeps working after the call returns."""
     fn()
     if torch.cuda.is_available():
         torch.cuda.synchronize()
@@ -112,7 +111,7 @@ def _finish(fn: Callable[[], object]) -> None:
 
 @contextmanager
 def _muted_stderr() -> Iterator[None]:
-    """Drop what C++ writes to file descriptor 2: the profiler announces itself there, even in a notebook."""
+    """Drop what C++ writes to file descriptor 2, where the profiler announces itself, even in a notebook."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:

@@ -1,4 +1,4 @@
-"""What a recipe can train in the ViT's place: a ResNet, an older order of norms, shuffled images, sick models."""
+"""What a recipe can train in the ViT's place: a ResNet, post-norm blocks, shuffled images, sick models."""
 
 from vit_tutorial.archs.baselines import PostNormBlock, ResidualBlock, ResNet, Shuffled, post_norm, resnet_like
 from vit_tutorial.archs.patients import PATIENTS, Patient, make_patient

@@ -1,4 +1,4 @@
-"""What a Vision Transformer is compared with: a ResNet, an older order of norms, shuffled images (chapter 10)."""
+"""What a Vision Transformer is compared with: a ResNet, post-norm blocks, shuffled images (chapter 10)."""
 
 from itertools import pairwise
 
@@ -13,7 +13,7 @@ from vit_tutorial.patches import patchify, unpatchify
 
 
 class PostNormBlock(Block):
-    """A block as the first transformer had it: the norms stand on the residual stream, after each sum.
+    """A block of the original transformer: each norm follows a residual sum.
 
     Source: Vaswani et al. 2017, section 3.1.
     """
@@ -24,7 +24,7 @@ class PostNormBlock(Block):
 
 
 def post_norm(config: ViTConfig) -> ViT:
-    """A ViT with post-norm blocks. They end with a norm, so its config should have ``final_norm=False``."""
+    """A ViT with post-norm blocks. Each ends with a norm, so the config should have ``final_norm=False``."""
     model = ViT(config)
     for block in model.blocks:
         block.__class__ = PostNormBlock  # the same parts in another order
@@ -32,10 +32,10 @@ def post_norm(config: ViTConfig) -> ViT:
 
 
 class ResidualBlock(nn.Module):
-    """Two 3×3 convolutions, each with a batch norm, around which the input is added.
+    """Two 3×3 convolutions with batch norms, and a shortcut around them.
 
     Args:
-        in_chans, out_chans: channels; where they differ, the shortcut is a 1×1 convolution.
+        in_chans, out_chans: channels. If they differ or ``stride`` is 2, the shortcut is a 1×1 convolution.
         stride: 2 halves height and width.
 
     Shapes:
@@ -62,12 +62,12 @@ class ResidualBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A small residual network: a stem that halves the image, three stages that double the channels, a mean, a head.
+    """A small residual network: a stem that halves the image, three stages, a mean over positions, a head.
 
     Args:
         in_chans: colour channels of the images.
-        num_classes: logits, one for each.
-        width: channels of the first stage.
+        num_classes: outputs of the head.
+        width: channels of the first stage; each of the next two doubles them and halves the image.
 
     Shapes:
         images ``(b, in_chans, H, W)`` to logits ``(b, num_classes)``; any size.
@@ -87,10 +87,10 @@ class ResNet(nn.Module):
 
 
 class Shuffled(nn.Module):
-    """A model that gets every image with its patches in another order, the same for all images and all time.
+    """A model that sees every image with its patches shuffled, always in the same order.
 
     Args:
-        model: what the shuffled images go to.
+        model: what reads the shuffled images.
         img_size: pixels, (height, width).
         patch_size: pixels, (height, width); (1, 1) shuffles single pixels.
     """
@@ -115,7 +115,7 @@ def resnet_like(config: ViTConfig) -> ResNet:
         return sum(p.numel() for p in model.parameters())
 
     width, sizes = 1, (config.in_chans, config.num_classes)
-    with torch.device("meta"):  # counting draws no random numbers, which would change the weights below
+    with torch.device("meta"):  # so that counting draws no random numbers: they would change the weights below
         most = count(ViT(config))
         while count(ResNet(*sizes, width + 1)) <= most:
             width += 1

@@ -18,30 +18,33 @@ from vit_tutorial.patches import PatchEmbed
 History = Sequence[dict[str, float]]
 
 
-def last_pass(history: History) -> int:
-    """Healthy: which pass counts was settled before the training."""
+def last_epoch(history: History) -> int:
+    """Healthy: which epoch counts was decided before training."""
     return len(history) - 1
 
 
+last_pass = last_epoch  # the name that exercises/clinic.py still uses
+
+
 def best_on_validation(history: History) -> int:
-    """Healthy: chosen, but not by the images that judge."""
+    """Healthy: chosen, but not on the test images."""
     return max(range(len(history)), key=lambda i: history[i]["val_accuracy"])
 
 
 def best_on_test(history: History) -> int:
-    """Sick: the figure that is reported has chosen itself."""
+    """Sick: the reported accuracy was also what chose the epoch."""
     return max(range(len(history)), key=lambda i: history[i]["test_accuracy"])
 
 
 class SoftmaxHead(ViT):
-    """Returns probabilities, and cross-entropy takes them for logits."""
+    """Returns probabilities, which cross-entropy takes for logits."""
 
     def forward_head(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b k"]:
         return super().forward_head(x).softmax(dim=-1)
 
 
 class HeadOnAllTokens(ViT):
-    """Never chooses a token. As published it returns (b, n, k); it trains once somebody takes the mean over n."""
+    """Never selects a token. As published it returns (b, n, k); with a mean over n, as here, it trains."""
 
     def forward_head(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b k"]:
         return self.head(x).mean(dim=1)
@@ -55,7 +58,7 @@ class SequenceFirstAttention(Attention):
 
 
 class DeadNormBlock(Block):
-    """The branch is computed from the raw stream; the lambda ignores the normalised tokens that it is handed."""
+    """The branch is computed from the raw stream; the lambda ignores the normalised tokens it receives."""
 
     def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
         attended = self.drop_path(self.attn(x))
@@ -69,7 +72,7 @@ class DeadNormBlock(Block):
 
 
 class ReshapedPatches(PatchEmbed):
-    """One reshape gives the right shape; a token is then made of pixels in the order of memory, not of a patch."""
+    """One reshape gives the right shape, but a token holds pixels that are neighbours in memory, not in a patch."""
 
     def forward(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b n d"]:
         weight = self.proj.weight.flatten(1)
@@ -78,7 +81,7 @@ class ReshapedPatches(PatchEmbed):
 
 
 class ColoursLastPatches(PatchEmbed):
-    """Flattens a patch as (ph pw c). The weights, named like a convolution's, lie in the order (c ph pw)."""
+    """Flattens a patch as (ph pw c), while the weights, those of a convolution, expect (c ph pw)."""
 
     def forward(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b n d"]:
         ph, pw = self.patch_size
@@ -106,13 +109,13 @@ class SlicedHeads(nn.Module):
 def attention_scaled_by_dim(
     q: Float[Tensor, "b h n hd"], k: Float[Tensor, "b h n hd"], v: Float[Tensor, "b h n hd"]
 ) -> Float[Tensor, "b h n hd"]:
-    """Scores divided by the root of the width of a whole token, where a head has only its share of it."""
+    """Scores divided by √dim of the whole token; the paper divides by √head_dim."""
     dim = q.shape[1] * q.shape[3]
     return F.scaled_dot_product_attention(q, k, v, scale=dim**-0.5)
 
 
 class BatchSizedClassToken(ViT):
-    """A class token for each row of the batch. As published a batch of another size breaks; here rows are reused."""
+    """A class token for each row of the batch. As published, other batch sizes fail; here rows are reused."""
 
     ROWS = 64
 
@@ -154,39 +157,39 @@ def _slice_heads(config: ViTConfig) -> ViT:
     for block in model.blocks:
         block.attn = SlicedHeads(config.embed_dim, config.num_heads, qkv_bias=config.qkv_bias, drop=config.drop_rate)
     init_weights(model)
-    model.load_state_dict(healthy, strict=False)  # all but attention starts as it would in a healthy model
+    model.load_state_dict(healthy, strict=False)  # all but attention is initialized as in a healthy model
     return model
 
 
 @dataclass(frozen=True)
 class Patient:
-    """A bug, and how to get a model that has it.
+    """A bug, and how to build a model that has it.
 
     Args:
         name: of the bug.
-        symptom: what one sees of it.
-        published: where it was found, or how one gets it, as a clause.
-        build: the sick model for a config, whatever that config is.
-        select: which pass of a history counts; sick in one patient only.
+        symptom: what you see of it.
+        published: where it was found, or how it comes about, as a clause.
+        build: makes the sick model from a config.
+        select: picks the epoch of a history that counts; sick in one patient only.
         needs: what a config must have for the bug to matter, in words and as a test.
-        changes: fields of the config that are the bug, where a config can have it.
+        changes: fields of the config that cause the bug, if a config can.
     """
 
     name: str
     symptom: str
     published: str
     build: Callable[[ViTConfig], nn.Module] = ViT
-    select: Callable[[History], int] = last_pass
+    select: Callable[[History], int] = last_epoch
     needs: tuple[str, Callable[[ViTConfig], bool]] = ("nothing", lambda config: True)
     changes: dict[str, object] = field(default_factory=dict)
 
     def make(self, config: ViTConfig) -> nn.Module:
-        """The sick model, as different from ``ViT(config)`` as the bug demands; its seed is set outside.
+        """The sick model: ``ViT(config)`` with the bug and nothing else changed. Set the random seed beforehand.
 
-        The weights are drawn as the healthy model's are, wherever the bug leaves them the same shape.
+        Weights are initialized as in the healthy model, wherever the bug leaves them the same shape.
 
         Raises:
-            ValueError: when the bug would change nothing in a model of these sizes.
+            ValueError: if the bug would change nothing in a model of these sizes.
         """
         self.check(config)
         return self.build(replace(config, **self.changes))
@@ -223,14 +226,14 @@ PATIENTS = {
         ),
         Patient(
             "dead residual norm",
-            "the norms of the blocks keep their initial weights for ever",
+            "the norms of the blocks keep their initial weights forever",
             "found in a published tutorial",
             lambda config: _swap(config, Block, DeadNormBlock),
         ),
         Patient(
             "reshape without permute",
-            "every shape is right; the patches, laid out as pictures, show stripes",
-            "what one gets who completes a published tutorial with one more reshape",
+            "every shape is right; the patches, shown as images, are stripes",
+            "what you get if you complete a published tutorial with one more reshape",
             lambda config: _swap(config, PatchEmbed, ReshapedPatches),
             needs=(
                 "more than one patch in a row, or several channels and patches",
@@ -240,8 +243,8 @@ PATIENTS = {
         Patient(
             "colours last",
             "none after training from scratch; with another library's weights it predicts nonsense",
-            "what one gets who loads a convolution's weights into lucidrains/vit-pytorch, whose own order is no bug; "
-            "its #184 compares the two",
+            "what you get if you load a convolution's weights into lucidrains/vit-pytorch, whose own order is not a "
+            "bug; its #184 compares the two",
             lambda config: _swap(config, PatchEmbed, ColoursLastPatches),
             needs=(
                 "in_chans above 1 and patches of several pixels",
@@ -256,7 +259,7 @@ PATIENTS = {
         ),
         Patient(
             "per-head slices",
-            "fewer parameters than the paper's attention, and heads that never hear of each other",
+            "fewer parameters than the paper's attention, and heads that never exchange information",
             "found in BrianPulfer/PapersReimplementations",
             _slice_heads,
             needs=_HAS_HEADS,
@@ -270,7 +273,7 @@ PATIENTS = {
         ),
         Patient(
             "batch-sized class token",
-            "the same image is judged differently in another row of the batch",
+            "the same image gets other logits in another row of the batch",
             "found in several public repositories, the example deleted from pytorch/examples among them; in some of "
             "them with positions for each row as well",
             BatchSizedClassToken,
@@ -278,7 +281,7 @@ PATIENTS = {
         ),
         Patient(
             "head on all tokens",
-            "the output has a token axis too many, or the class token is one voice among many",
+            "the output has an extra token axis, or the class token counts no more than any other token",
             "found in a published tutorial",
             HeadOnAllTokens,
             needs=_HAS_CLASS_TOKEN,
@@ -286,15 +289,15 @@ PATIENTS = {
         Patient(
             "no position on the class token",
             "one row of the table never changes",
-            "after DeiT III and big_vision, which leave out the position and its row, and have no bug; timm calls that "
+            "after DeiT III and big_vision, which rightly leave out its row as well as the position; timm calls that "
             "no_embed_class",
             NoClassPosition,
             needs=_HAS_CLASS_POSITION,
         ),
         Patient(
             "selection on the test set",
-            "the reported figure is above what new images will give",
-            "found in many training scripts, which keep the pass with the best test accuracy",
+            "the reported accuracy is higher than on new images",
+            "found in many training scripts, which keep the epoch with the best test accuracy",
             select=best_on_test,
         ),
     )
@@ -302,10 +305,10 @@ PATIENTS = {
 
 
 def make_patient(name: str, config: ViTConfig) -> nn.Module:
-    """A patient's model by name, or with ``"healthy"`` the ``ViT``; seeds are set outside.
+    """A patient's model by name, or the ``ViT`` for ``"healthy"``. Set the random seed beforehand.
 
     Raises:
-        ValueError: when there is no such patient, or the bug would change nothing in a model of these sizes.
+        ValueError: if there is no such patient, or the bug would change nothing in a model of these sizes.
     """
     if name == "healthy":
         return ViT(config)

@@ -1,11 +1,11 @@
-"""Every architecture that a recipe can name; each is built from a config alone."""
+"""Every architecture that a recipe can name; each needs only a config."""
 
 from collections.abc import Callable
 
 from torch import nn
 
 from vit_tutorial.archs.baselines import Shuffled, post_norm, resnet_like
-from vit_tutorial.archs.patients import PATIENTS, SoftmaxHead, last_pass
+from vit_tutorial.archs.patients import PATIENTS, SoftmaxHead, last_epoch
 from vit_tutorial.config import ViTConfig
 from vit_tutorial.model import ViT
 from vit_tutorial.validate import check_option
@@ -14,7 +14,7 @@ Builder = Callable[[ViTConfig], nn.Module]
 
 
 def _shuffled(build: Builder, *, pixels: bool) -> Builder:
-    """A builder whose model gets every image with its patches, or its single pixels, in another order."""
+    """A builder whose model sees every image with its patches, or its pixels, shuffled."""
 
     def shuffled(config: ViTConfig) -> Shuffled:
         return Shuffled(build(config), config.img_size, (1, 1) if pixels else config.patch_size)
@@ -31,20 +31,20 @@ ARCHS: dict[str, Builder] = {
     "shuffled-pixels": _shuffled(ViT, pixels=True),
     "resnet-shuffled-patches": _shuffled(resnet_like, pixels=False),
     "resnet-shuffled-pixels": _shuffled(resnet_like, pixels=True),
-    # A bug that is in the choice of a pass leaves the model healthy.
-    **{f"patient:{name}": patient.make for name, patient in PATIENTS.items() if patient.select is last_pass},
+    # A bug in the choice of an epoch leaves the model healthy.
+    **{f"patient:{name}": patient.make for name, patient in PATIENTS.items() if patient.select is last_epoch},
 }
 
-# They keep the weights they are built with, for they lack layers that another initialization would set.
+# These keep the weights they are built with: they lack layers that the other initializations set.
 OWN_WEIGHTS = {name for name in ARCHS if "resnet" in name or "shuffled" in name} | {"patient:per-head slices"}
 
 
 def check_arch(arch: str, config: ViTConfig) -> None:
-    """Check that an architecture can be built from a config, and that the config tells the truth about it.
+    """Check that an architecture can be built from a config, and that the config describes it.
 
     Raises:
         ValueError: if there is no such architecture; if a patient's bug would change nothing in a model of these
-            sizes; if the config has the field that is the bug, and it says otherwise.
+            sizes; if the bug is a field of the config, and the config has another value there.
     """
     check_option("arch", arch, ARCHS)
     if patient := PATIENTS.get(arch.removeprefix("patient:")):

@@ -16,7 +16,7 @@ from vit_tutorial.archs.patients import (
     attention_scaled_by_dim,
     best_on_test,
     best_on_validation,
-    last_pass,
+    last_epoch,
     make_patient,
 )
 from vit_tutorial.clinic.diagnosis import (
@@ -71,7 +71,7 @@ __all__ = [
     "diagnose",
     "heads_see_everything",
     "images_are_independent",
-    "last_pass",
+    "last_epoch",
     "make_patient",
     "outputs_are_probabilities",
     "patch_order_matters",

@@ -3,9 +3,9 @@
 _NAMES = {
     "patches": "num_patches patchify unpatchify kernel_to_matrix pad_to_patches",
     "positions": "order_blind add_cls_token sincos_1d position_similarity shift_matrix sincos_2d resample_pos_embed",
-    "attention": "softmax_rows attention_weights row_entropy split_heads merge_heads fuse_qkv weights_from_kernel "
+    "attention": "softmax_rows attention_weights split_heads merge_heads weights_from_kernel row_entropy fuse_qkv "
     "rows_are_independent",
-    "encoder": "layer_norm gelu pre_norm_block drop_path drop_path_rates block_multiply_adds norm_is_alive",
+    "encoder": "pre_norm_block layer_norm gelu drop_path norm_is_alive drop_path_rates block_multiply_adds",
     "model": "forward_features pool_tokens count_parameters cross_entropy confusion_counts softmax_loss_floor",
     "training": "mean_over_images accuracy_per_class warmup_cosine parameter_groups smooth_labels random_crop "
     "mix_pairs",

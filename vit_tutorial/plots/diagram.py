@@ -5,6 +5,7 @@ and the README show.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,11 +38,14 @@ WIDTH, HEIGHT, FONT_SIZE = 480, 634, 15
 FIRST, PITCH = 147, 32.5  # middle of the class token, and from one token to the next
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Diagram:
-    """An SVG picture that notebooks show by themselves."""
+    """An SVG picture that notebooks show by themselves; where they may not, and in a terminal, its description."""
 
     svg: str
+
+    def __repr__(self) -> str:
+        return re.search(r"<desc>(.*?)</desc>", self.svg)[1]
 
     def _repr_svg_(self) -> str:
         return self.svg

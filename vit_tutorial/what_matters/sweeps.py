@@ -28,7 +28,7 @@ from vit_tutorial.training.checkpoints import write_whole
 from vit_tutorial.validate import check_int, check_option
 from vit_tutorial.what_matters.variants import SWEEPS, Sweep
 
-LAST = ("val_accuracy", "val_loss", "train_accuracy", "train_loss")  # what a row has of a run's last epoch
+LAST = ("val_accuracy", "val_loss", "train_accuracy", "train_loss")  # a row keeps these of the run's last epoch
 
 
 def run_sweep(
@@ -41,20 +41,20 @@ def run_sweep(
     device: str = "cpu",
     progress: bool = True,
 ) -> list[dict]:
-    """Run what is missing of a sweep, and add a row for each run to ``folder/name.jsonl``.
+    """Train a sweep's missing runs, and add a row for each to ``folder/name.jsonl``.
 
-    What was recorded with the package is there already; for runs of your own beside it, ask for other seeds.
+    Runs recorded with the package count as done; for runs of your own beside them, ask for other seeds.
 
-    An interrupted sweep goes on where it stopped, within a run too. Several processes share the work: a run that is
-    under way in another one is left to it, with a warning. Stale and truncated rows are rerun; a diverged run is
+    An interrupted sweep resumes where it stopped, even in the middle of a run. Several processes can work on one sweep:
+    a run in progress elsewhere is skipped with a warning. Stale and truncated rows are rerun; a diverged run is
     recorded as ``broke``.
 
     Args:
-        only: which of the sweep's recipes; all when empty.
-        seeds: which random seeds, for each of these recipes; all of the sweep's when empty.
+        only: which of the sweep's recipes; all if empty.
+        seeds: which random seeds, for each of these recipes; all of the sweep's if empty.
 
     Returns:
-        all rows there are in ``folder`` then.
+        all rows that are then in ``folder``.
 
     Raises:
         ValueError: if the sweep has no such recipe, a seed is negative, or a row that is there cannot be read; see
@@ -78,24 +78,24 @@ def run_sweep(
         for variant, seed in missing:
             bar.set_postfix_str(f"{variant}, seed {seed}")
             recipe = replace(sweep.recipes[variant], seed=seed)
-            # Its checkpoint, until it is done. That of another recipe of this name must not be in the way.
+            # Holds the checkpoint until the run is done. The digest keeps older recipes of this name out of the way.
             digest = hashlib.sha256(repr(recipe).encode()).hexdigest()[:8]
             at_work = folder / f".{name}-{variant}-{seed}-{digest}"
             try:
                 with locked(folder / f"{at_work.name}.lock", timeout=0):
-                    if (variant, seed) not in there():  # another process may have ended it meanwhile
+                    if (variant, seed) not in there():  # another process may have finished it meanwhile
                         _append(folder / f"{name}.jsonl", _run(name, variant, recipe, at_work, device))
                         shutil.rmtree(at_work, ignore_errors=True)
             except Timeout:
                 elsewhere.append((variant, seed))
             bar.update()
     if left := [f"{variant}, seed {seed}" for variant, seed in elsewhere if (variant, seed) not in there()]:
-        warnings.warn(f"left to other processes, which have not ended them yet: {'; '.join(left)}", stacklevel=2)
+        warnings.warn(f"left to other processes, which have not finished them yet: {'; '.join(left)}", stacklevel=2)
     return read_rows(folder / f"{name}.jsonl", sweep)
 
 
 def _run(name: str, variant: str, recipe: Recipe, folder: Path, device: str) -> dict:
-    """Train a run and give its row; one that ended, but whose row could not be written, is not trained again."""
+    """Train a run and return its row; a finished run whose row could not be written is not trained again."""
     try:
         if (folder / "metrics.json").exists():
             return _row(variant, load_metrics(folder))
@@ -105,7 +105,7 @@ def _run(name: str, variant: str, recipe: Recipe, folder: Path, device: str) -> 
 
 
 def _row(variant: str, metrics: dict) -> dict:
-    """What is kept of a run: one line."""
+    """A finished run's row."""
     history, last = metrics["history"], metrics["history"][-1]
     return {
         "variant": variant,
@@ -113,7 +113,7 @@ def _row(variant: str, metrics: dict) -> dict:
         "test_accuracy": metrics["test"]["accuracy"],
         **{key: last[key] for key in LAST},
         "train_losses": [round(entry["train_loss"], 4) for entry in history],
-        # At the pace of its fastest pass: the machine may have had other work too.
+        # As if every epoch took as long as the fastest: the machine may have been busy with other work.
         "seconds": round(len(history) * min(entry["seconds"] for entry in history), 1),
         "recipe": metrics["recipe"],
         **{key: metrics[key] for key in ("parameters", "data", "device", "commit", "date")},
@@ -122,7 +122,7 @@ def _row(variant: str, metrics: dict) -> dict:
 
 
 def _broken_row(variant: str, recipe: Recipe, reason: str, where: dict) -> dict:
-    """What is kept of a run that did not come to its end."""
+    """A diverged run's row."""
     return {
         "variant": variant,
         "seed": recipe.seed,
@@ -136,12 +136,11 @@ def _broken_row(variant: str, recipe: Recipe, reason: str, where: dict) -> dict:
 def read_rows(path: Path, sweep: Sweep) -> list[dict]:
     """The rows of a file whose recipe is still the sweep's, in the sweep's order.
 
-    A last line that was not written to its end, since the process was killed or the disk full, is skipped with a
-    warning.
+    A truncated last line, left by a killed process or a full disk, is skipped with a warning.
 
     Raises:
         ValueError: if a row is not JSON, lacks results, its recipe cannot be built, or a variant and seed have two
-            rows; the message has the file and the line.
+            rows; the message names the file and the line.
     """
     if not path.exists():
         return []
@@ -149,7 +148,7 @@ def read_rows(path: Path, sweep: Sweep) -> list[dict]:
     whole = _whole_lines(content)
     lines = whole.splitlines()
     if len(whole) < len(content):
-        warnings.warn(f"{path}, line {len(lines) + 1} was not written to its end: its run does not count", stacklevel=2)
+        warnings.warn(f"{path}, line {len(lines) + 1} is truncated: its run does not count", stacklevel=2)
     current, first = [], {}
     for number, line in enumerate(lines, start=1):
         try:
@@ -172,35 +171,36 @@ def read_rows(path: Path, sweep: Sweep) -> list[dict]:
 
 
 def _whole_lines(content: bytes) -> bytes:
-    """Without a last line that was not written to its end."""
+    """Without a truncated last line."""
     return content[: content.rfind(b"\n") + 1]
 
 
 def effect_interval(base: Float[Tensor, " n"], changed: Float[Tensor, " m"]) -> tuple[float, float, float]:
-    """The difference of two means, ``changed`` less ``base``, and the two ends of its 95 % interval.
+    """The difference of two means, ``changed`` minus ``base``, and the two ends of its 95 % interval.
 
     Args:
-        base: a result for each run, at least two.
-        changed: those of the runs with one thing changed, at least two.
+        base: one result per run, at least two.
+        changed: the same for the runs with one thing changed.
 
     Raises:
-        ValueError: if a side has fewer than two runs or a result that is NaN or infinite, or all runs of both sides are
-            alike, so that nothing varies.
+        ValueError: if a side has fewer than two runs or a result that is NaN or infinite, or if neither side varies.
 
     Source: Welch 1947, "The generalization of 'Student's' problem when several different population variances are
     involved"; chapter 10.
     """
-    from scipy import stats  # takes a second, for which nobody else need wait
+    from scipy import stats  # takes a second to import; nothing else here needs it
 
     if min(len(base), len(changed)) < 2:
         raise ValueError(f"each side needs at least 2 runs, got {len(base)} and {len(changed)}")
     for name, results in (("base", base), ("changed", changed)):
         if not results.isfinite().all():
-            raise ValueError(f"results must be finite; a run that broke has none. {name} has {results.tolist()}")
+            raise ValueError(f"results must be finite, and a run that broke has none: {name} has {results.tolist()}")
     difference = (changed.mean() - base.mean()).item()
     a, b = base.var().item() / len(base), changed.var().item() / len(changed)
     if a + b == 0:
-        raise ValueError(f"runs that do not scatter give no interval: {base.tolist()} and {changed.tolist()}")
+        raise ValueError(
+            f"results must vary on at least one side to give an interval, got {base.tolist()} and {changed.tolist()}"
+        )
     freedom = (a + b) ** 2 / (a**2 / (len(base) - 1) + b**2 / (len(changed) - 1))
     half = float(stats.t.ppf(0.975, freedom)) * math.sqrt(a + b)
     return difference, difference - half, difference + half
@@ -213,18 +213,18 @@ def _append(path: Path, row: dict) -> None:
 
 
 def load_sweep(name: str, *, broken: bool = False) -> list[dict]:
-    """The results of a sweep, a row for each run: what was recorded, and beside it your own runs.
+    """The results of a sweep, one row per finished run: those recorded with the package, then your own.
 
     A row has ``variant`` and ``seed``; ``test_accuracy``, ``val_accuracy``, ``val_loss``, ``train_accuracy`` and
-    ``train_loss`` after the last pass; ``train_losses`` after each; ``seconds``, at the pace of the fastest pass (in
-    the first recordings: those of the whole run); ``parameters``, ``device``, ``data``, ``recipe``, ``torch``,
-    ``commit`` and ``date``. There are none before the first run has ended.
+    ``train_loss`` after the last epoch; ``train_losses`` after each; ``seconds``, the fastest epoch's times the number
+    of epochs (in the first recordings: the measured total); ``parameters``, ``device``, ``data``, ``recipe``,
+    ``torch``, ``commit`` and ``date``.
 
     Args:
-        broken: give the runs that broke instead; in place of results they have ``broke``, which says at which step.
+        broken: return the diverged runs instead; in place of results they have ``broke``, which names the step.
 
     Raises:
-        ValueError: when there is no such sweep.
+        ValueError: if there is no such sweep.
     """
     check_option("name", name, SWEEPS)
     recorded, own = (read_rows(place / "sweeps" / f"{name}.jsonl", SWEEPS[name]) for place in (FOLDER, OWN_RUNS))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import partial
 
-from vit_tutorial.archs.patients import PATIENTS, last_pass
+from vit_tutorial.archs.patients import PATIENTS, last_epoch
 from vit_tutorial.augment.policy import Augment
 from vit_tutorial.recipes import RECIPES, Recipe
 
@@ -13,12 +13,12 @@ class Sweep:
     """Recipes to compare.
 
     Args:
-        recipes: by what they change; the first is the base, unless that is another sweep's.
-        seeds: random seeds that each runs with, from 0.
-        base_seeds: those of the base, where it has more: every effect is a difference from it.
+        recipes: named by what they change; the first is the base, unless the base is in another sweep.
+        seeds: how many random seeds each recipe runs with, counted from 0.
+        base_seeds: how many the base runs with, if more: every effect is a difference from it.
 
     Raises:
-        ValueError: if two recipes are equal but for their seed, so that the same run would have two names.
+        ValueError: if two recipes differ in their seed only, so that the same run would have two names.
     """
 
     recipes: dict[str, Recipe]
@@ -30,23 +30,23 @@ class Sweep:
         for name, recipe in self.recipes.items():
             other = names.setdefault(replace(recipe, seed=0), name)
             if other != name:
-                raise ValueError(f"every recipe of a sweep must be another one; {other!r} and {name!r} are equal")
+                raise ValueError(f"the recipes of a sweep must differ, but {other!r} and {name!r} are equal")
 
     def runs(self) -> list[tuple[str, int]]:
-        """Recipe and seed of every run, all of a seed before the next."""
+        """Recipe and seed of every run; each seed is finished before the next starts."""
         base, *others = self.recipes
         most = max(self.seeds, self.base_seeds)
         return [(name, seed) for seed in range(most) for name in (base, *(others if seed < self.seeds else ()))]
 
 
-FRACTIONS = (30, 10, 3, 1)  # of the training images, per cent
+FRACTIONS = (30, 10, 3, 1)  # of the training images, in per cent
 
 
 def one_change(base: Recipe, **sizes: dict) -> dict[str, Recipe]:
-    """The base, and for each choice that a recipe makes another one in its place.
+    """The base, and variants of it that change one choice each.
 
     Args:
-        sizes: fields of the model by the change's name, for what depends on the base's sizes.
+        sizes: further variants by name, each with the fields of the model that it changes.
     """
     model, augment = partial(replace, base.model), partial(replace, base.augment)
     return {
@@ -63,7 +63,7 @@ def one_change(base: Recipe, **sizes: dict) -> dict[str, Recipe]:
         "softmax-head": replace(base, arch="softmax-head"),
         "raw-pixels": replace(base, mean=0.0, std=1.0),
         "adamw": replace(base, optimizer="adamw"),
-        "adamw-quarter-lr": replace(base, optimizer="adamw", lr=base.lr / 4),  # it wants a lower one than Muon
+        "adamw-quarter-lr": replace(base, optimizer="adamw", lr=base.lr / 4),  # AdamW wants a lower one than Muon
         "constant-lr": replace(base, schedule="constant"),
         "no-warmup": replace(base, warmup=0.0),
         "no-clipping": replace(base, clip_grad=0.0),
@@ -85,11 +85,11 @@ def _resnet(base: Recipe) -> Recipe:
 
 
 def with_resnet(base: Recipe, epochs: int) -> dict[str, Recipe]:
-    """A ResNet in the ViT's place, with its own optimizer and rate and without an EMA of the weights, on all images and
-    on fractions of them: for as many epochs as the base, and for as long.
+    """A ResNet in the ViT's place, with its own optimizer and learning rate and without EMA. It trains on all images
+    and on fractions of them, for as many epochs as the base and for as much time.
 
     Args:
-        epochs: epochs of a ResNet that is to train for as long as the base does.
+        epochs: that the ResNet trains in the time of the base.
     """
     resnet = _resnet(base)
     return {
@@ -100,7 +100,7 @@ def with_resnet(base: Recipe, epochs: int) -> dict[str, Recipe]:
 
 
 def shuffled(base: Recipe) -> dict[str, Recipe]:
-    """Both models on images whose patches or pixels stand in another order, without augmentation."""
+    """Both models on images with shuffled patches or pixels, without augmentation."""
     vit, resnet = (replace(recipe, augment=Augment()) for recipe in (base, _resnet(base)))
     return {
         "shuffled-patches": replace(vit, arch="shuffled-patches"),
@@ -113,15 +113,15 @@ def shuffled(base: Recipe) -> dict[str, Recipe]:
 
 def _sweep(base: Recipe, resnet_epochs: int, **sizes: dict) -> Sweep:
     recipes = one_change(base, **sizes) | with_resnet(base, resnet_epochs) | shuffled(base)
-    # What the base does already is no change.
+    # Drop variants that equal the base.
     kept = {name: recipe for name, recipe in recipes.items() if name == "base" or recipe != base}
     return Sweep(kept, base_seeds=6)
 
 
 def _clinic(base: Recipe) -> Sweep:
-    """The healthy model and every patient whose model is sick; one of them with mean pooling as well, and one at a
-    rate at which it survives."""
-    sick = [name for name, patient in PATIENTS.items() if patient.select is last_pass]
+    """The healthy model and every patient whose model is sick; one patient also with mean pooling, and one also at a
+    learning rate that it survives."""
+    sick = [name for name, patient in PATIENTS.items() if patient.select is last_epoch]
     recipes = {}
     for variant, recipe, patients in (
         ("", base, sick),
@@ -137,28 +137,28 @@ def _as_patient(name: str, recipe: Recipe) -> Recipe:
     return replace(recipe, arch=f"patient:{name}", model=replace(recipe.model, **PATIENTS[name].changes))
 
 
-# What makes the images harder only pays in longer runs.
+# Stronger augmentation only pays in longer runs.
 CIFAR10_SHORT = replace(RECIPES["cifar10-tiny"], epochs=5, augment=Augment(flip=True, crop=2))
 
-# How the larger model's recipe was found: two passes, so without what makes the images harder (chapter 7).
+# How the larger model's recipe was found: two epochs, too few for stronger augmentation to pay (chapter 7).
 SMALL_SHORT = replace(
     RECIPES["cifar10-small"], epochs=2, lr=4e-3, init="xavier", augment=Augment(flip=True, crop=2), precision="bf16"
 )
 
 # vit-tutorial sweep mnist, ...
-# Minutes of one CPU core for a run: mnist 1.3, shapes 1, cifar10 and cifar10-lr 6.7, clinic 2.7, cifar10-small 14.
+# Minutes of one CPU core per run: mnist 1.3, shapes 1, cifar10 and cifar10-lr 6.7, clinic 2.7, cifar10-small 14.
 SWEEPS = {
     "mnist": _sweep(
         replace(RECIPES["mnist"], epochs=2),
-        resnet_epochs=1,  # by the seconds of a step on one CPU core
+        resnet_epochs=1,  # from the seconds of a step on one CPU core
         patch_14={"patch_size": 14},
         patch_4={"patch_size": 4},
-        wide={"depth": 1, "embed_dim": 192},  # depth × width² and with it the parameters stay as they are
+        wide={"depth": 1, "embed_dim": 192},  # depth × width², and with it the number of parameters, is the base's
         deep={"depth": 16, "embed_dim": 48},
         one_head={"num_heads": 1},
         many_heads={"num_heads": 12},
     ),
-    # Patches of 8, not the recipe's 4: a quarter of the tokens, and all 150 runs take two hours of a core.
+    # Patches of 8, not the recipe's 4: a quarter of the tokens, so that all 150 runs take two hours of one core.
     "shapes": _sweep(
         replace(RECIPES["shapes"], epochs=5, model=replace(RECIPES["shapes"].model, patch_size=8)),
         resnet_epochs=3,
@@ -180,7 +180,7 @@ SWEEPS = {
         many_heads={"num_heads": 12},
     ),
     "clinic": _clinic(replace(CIFAR10_SHORT, epochs=2)),
-    # Beside the base of cifar10, whose rate stands between them.
+    # To compare with the base of cifar10, whose rate is in between.
     "cifar10-lr": Sweep(
         {f"lr-{lr:g}": replace(CIFAR10_SHORT, lr=lr) for lr in (1e-3, 3e-3, 2e-2, 4e-2, 8e-2)}, seeds=1
     ),
