@@ -394,32 +394,3 @@ def test_what_chapter_10_says_of_equal_time_is_what_was_recorded():
     assert 1.2 < times["mnist"][0] < 1.3 and 0.6 < times["mnist"][1] < 0.7  # "a quarter more", "two thirds"
     assert 1.15 < times["shapes"][1] < 1.25 and 0.75 < times["cifar10"][1] < 0.85  # "a fifth more", "four fifths"
     assert times["shapes"][0] > 1 > times["cifar10"][0]  # whose step takes longer
-
-
-def test_what_chapter_12_says_of_the_recorded_runs():
-    accuracies, val = points("clinic"), recorded("clinic", "val_accuracy")
-
-    def effect(variant: str, of: dict[str, list[float]] = accuracies) -> tuple[float, float, float]:
-        twin = "healthy" + "".join(variant.partition(",")[1:])
-        return effect_of(of, variant, twin)
-
-    assert set(SWEEPS["clinic"].recipes) - set(accuracies) == {"dead residual norm"}
-    broke = [row["broke"] for row in rows_of("clinic") if row["variant"] == "dead residual norm"]
-    assert len(broke) == 3 and all("nan" in reason for reason in broke)
-    assert {len(found) for found in accuracies.values()} == {3, 6}
-    assert -0.1 < -effect("per-head slices")[2] < 0 and effect("scale by √dim")[1] > -0.1  # "two of them barely"
-    assert max(accuracies["attention across the batch"]) < 15
-    behind = {"softmax before cross-entropy", "reshape without permute"}
-    assert effect("softmax before cross-entropy")[0] < 2 * effect("reshape without permute")[0] < -6
-    across = "attention across the batch, mean pool"
-    _, low, high = effect(across, val)
-    assert low < 0 < high and effect(across)[2] < -20
-    assert effect("no final norm")[1] > 0
-    said = {"attention across the batch", across, "no final norm", "dead residual norm, low rate"}
-    for of in (accuracies, points("clinic", "val_accuracy")):
-        middle, _, high = effect("dead residual norm, low rate", of)
-        assert -2.5 < middle < -1.5 and high < 0  # "about two points"
-    others = {variant for variant in accuracies if not variant.startswith("healthy")} - said
-    for variant in others:
-        _, low, high = effect(variant)
-        assert high < 0 if variant in behind else low < 0 < high, variant

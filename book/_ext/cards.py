@@ -1,6 +1,6 @@
 """Plain Markdown, dressed: the style sheet gets classes to hold on to.
 
-> **Predict.** …      a blockquote that begins with a bold word is a card: Exercise, Predict, Pitfall, Takeaway
+> **Predict.** …      a blockquote that begins with a bold word is a card: Exercise, Predict, Pitfall, Takeaway, Patient
 **Figure 3.2.** …     a paragraph that begins so is the caption of the figure above it
 [![Open In Colab]…    the line under a chapter's title
 {{ minutes_03 }}      in a page of the book: how long chapter 3 takes, by the line under its title
@@ -12,7 +12,7 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.transforms import SphinxTransform
 
-CARDS = ("exercise", "predict", "pitfall", "takeaway")
+CARDS = ("exercise", "predict", "pitfall", "takeaway", "patient")
 
 
 def first_bold(paragraph: nodes.Node) -> str:
