@@ -226,7 +226,7 @@ def test_maps_of_another_model_are_refused(tokens, pool):
 
 @pytest.mark.parametrize("query", [(3, 0), (0, 5), (-1, 0)])
 def test_a_query_outside_the_grid_is_refused(query):
-    with pytest.raises(ValueError, match=r"query \(.*\) lies outside the grid of 3×5 patches"):
+    with pytest.raises(ValueError, match=r"query \(.*\) is outside the grid of 3×5 patches"):
         attention_map(torch.rand(16, 16), ViTConfig(**SIZES), query=query)
 
 

@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import torch
 
-from vit_tutorial.runs import FOLDER, load_metrics, recipe_from_dict, recorded_runs
-from vit_tutorial.speed import training_flops
+from vit_tutorial.runs import FOLDER, load_metrics, recorded_runs
 from vit_tutorial.what_matters import SWEEPS, effect_interval, read_rows
 
 FRACTIONS = ("fraction-1", "fraction-3", "fraction-10", "fraction-30")
@@ -395,14 +394,3 @@ def test_what_chapter_10_says_of_equal_time_is_what_was_recorded():
     assert 1.2 < times["mnist"][0] < 1.3 and 0.6 < times["mnist"][1] < 0.7  # "a quarter more", "two thirds"
     assert 1.15 < times["shapes"][1] < 1.25 and 0.75 < times["cifar10"][1] < 0.85  # "a fifth more", "four fifths"
     assert times["shapes"][0] > 1 > times["cifar10"][0]  # whose step takes longer
-
-
-def test_what_chapter_11_says_of_the_end_of_mnist_s_front_is_what_was_recorded():
-    costs, accuracies = [], []
-    for name in ("mnist-patch14", "mnist", "mnist-patch4"):
-        runs = runs_of(name)
-        costs.append(training_flops(recipe_from_dict(runs[0]["recipe"]).model) * runs[0]["samples_seen"])
-        accuracies.append(sum(run["test"]["accuracy"] for run in runs) / len(runs))
-    for (cheap, dear), (less, more) in zip(pairwise(costs), pairwise(accuracies), strict=True):
-        assert 2.5 < dear / cheap < 4
-        assert 0 < more - less < 1.96 * ((1 - less) / 10_000) ** 0.5  # the noise of 10,000 test images

@@ -709,7 +709,7 @@ RECTANGLES = [((30, 20), (40, 60)), ((31, 20), (40, 60)), ((20, 31), (60, 40)), 
 @pytest.mark.parametrize(("picture", "img_size"), RECTANGLES)
 def test_a_whole_rectangle(picture, img_size):
     """With share 1 the picture is resized until it just covers, so nothing is padded."""
-    info = replace(published("vit_b_16"), img_size=img_size, share=1.0, mean=(0, 0, 0), std=(1, 1, 1))
+    info = replace(published("vit_b_16"), img_size=img_size, crop_pct=1.0, mean=(0, 0, 0), std=(1, 1, 1))
     result = info.preprocess(Image.new("RGB", picture, (255, 0, 0)))
     assert result.shape == (3, *img_size)
     assert result[0].min() == 1 and result[1:].max() == 0
@@ -718,7 +718,7 @@ def test_a_whole_rectangle(picture, img_size):
 def test_class_names():
     info = published("vit_l_16")
     assert len(info.classes) == 1000 and info.classes[0] == "tench" and info.classes[985] == "daisy"
-    assert (info.img_size, round(224 / info.share)) == ((224, 224), 242)
+    assert (info.img_size, round(224 / info.crop_pct)) == ((224, 224), 242)
     with pytest.raises(ValueError, match=r"name must be one of vit_b_16, .*; got 'vit_s_16'"):
         published("vit_s_16")
 

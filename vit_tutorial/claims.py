@@ -7,7 +7,7 @@ def claim(phrase: str, holds: Any, *, when: Any = True) -> None:
     """Hold a phrase of the text above to what was measured.
 
     Args:
-        phrase: as it stands in the text; a test wants it there.
+        phrase: as the text has it; a test wants it there.
         holds: whether the measurement agrees: one truth value, a bool or a tensor or array with one element.
         when: whether the phrase is about this run: False where stand-in data or another budget were used. Such a
             claim rests, and says so.

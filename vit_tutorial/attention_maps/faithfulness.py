@@ -13,7 +13,7 @@ from vit_tutorial.validate import check_divisible, check_tiles, working_dtype
 def mask_coverage(
     mask: Bool[Tensor, "b H W"], grid_size: tuple[int, int], dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "b gh gw"]:
-    """The share of each patch's pixels that belong to the object.
+    """The fraction of each patch's pixels that belong to the object.
 
     Raises:
         ValueError: when the grid does not divide the mask.
@@ -24,9 +24,9 @@ def mask_coverage(
 
 
 def attention_mass(maps: Float[Tensor, "b gh gw"], mask: Bool[Tensor, "b H W"]) -> Float[Tensor, " b"]:
-    """The share of a map that lies on the object; a patch counts as far as the object covers it.
+    """The fraction of a map that is on the object; a patch counts as far as the object covers it.
 
-    A uniform map gets the object's share of the image. A map of zeros has no shares, and gets nan. The result has the
+    A uniform map gets the object's fraction of the image. A map of zeros has none, and gets nan. The result has the
     dtype of the maps.
 
     Raises:
@@ -40,7 +40,7 @@ def attention_mass(maps: Float[Tensor, "b gh gw"], mask: Bool[Tensor, "b H W"]) 
 def pointing_game(maps: Float[Tensor, "b gh gw"], mask: Bool[Tensor, "b H W"]) -> Float[Tensor, " b"]:
     """Whether the map's highest patch is on the object: the chance that a random pixel of that patch belongs to it.
 
-    Patches that are equally high share the point. So a uniform map gets the object's share of the image.
+    Patches that are equally high share the point. So a uniform map gets the object's fraction of the image.
 
     Raises:
         ValueError: when the map's grid does not divide the mask.

@@ -59,7 +59,7 @@ def is_compiled(model: nn.Module) -> bool:
 
 
 def _weights_of(module: nn.Module) -> Callable[[Tensor], Tensor] | None:
-    """How a layer's attention weights follow from its input; None when it is no attention."""
+    """How a layer's attention weights follow from its input; None if it is not an attention layer."""
     if isinstance(module, Attention):
         return module.weights
     # The other two as their libraries' Vision Transformers call them: self-attention without a mask.
@@ -103,13 +103,13 @@ def attention_map(
         ``(..., gh, gw)``. A class token's attention to itself is left out, so the sum may be below 1.
 
     Raises:
-        ValueError: when the weights are those of another grid, or ``query`` lies outside it.
+        ValueError: when the weights are those of another grid, or ``query`` is outside it.
     """
     _check_tokens(weights, config)
     gh, gw = config.grid_size
     if query is not None:
         if not (0 <= query[0] < gh and 0 <= query[1] < gw):
-            raise ValueError(f"query {query} lies outside the grid of {gh}×{gw} patches")
+            raise ValueError(f"query {query} is outside the grid of {gh}×{gw} patches")
         row = weights[..., config.num_prefix_tokens + query[0] * gw + query[1], :]
     else:
         row = weights[..., 0, :] if config.pool == "cls" else weights.mean(dim=-2)
@@ -262,8 +262,8 @@ def attention_distance(weights: Float[Tensor, "b h n n"], config: ViTConfig) -> 
     patches = patches.to(working_dtype("weights", weights))
     rows, cols = (torch.arange(side, device=weights.device) for side in config.grid_size)
     places = torch.cartesian_prod(rows * config.patch_size[0], cols * config.patch_size[1]).to(patches.dtype)
-    shares = patches / patches.sum(dim=-1, keepdim=True)
-    return (shares * torch.cdist(places, places)).sum(dim=-1).mean(dim=-1).to(weights.dtype)
+    fractions = patches / patches.sum(dim=-1, keepdim=True)
+    return (fractions * torch.cdist(places, places)).sum(dim=-1).mean(dim=-1).to(weights.dtype)
 
 
 def _check_tokens(weights: Tensor, config: ViTConfig) -> None:

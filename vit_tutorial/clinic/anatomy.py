@@ -144,7 +144,7 @@ class Anatomy(Body):
         proj: the projection of the patches.
         blocks: of the encoder.
         attentions: of those blocks that have one.
-        norm: what stands after the last block.
+        norm: what follows the last block.
         head: what makes the logits.
         cls_token: its name and its values; None if there is none.
         pos_embed: the table's name and its values; None if there is none.
@@ -222,7 +222,7 @@ class Anatomy(Body):
 
         Args:
             images: to look at.
-            swapped: tensors that stand in for parameters and buffers during this pass.
+            swapped: tensors that stand in for parameters and buffers during this call.
             change: functions that are applied to what a part returns.
 
         Returns:

@@ -49,7 +49,7 @@ def outputs_depend_on_each_other(body: Body) -> str:
 def row_or_size_matters(body: Body) -> str:
     """An image must get the same outputs in every row of a batch, and in a batch of any size.
 
-    The same image stands in all rows, so that its neighbours have no say.
+    The same image is in all rows, so that its neighbours do not matter.
     """
     same = body.images[:1].expand_as(body.images)
     if signs.any_batch_size(body.model, same):
@@ -136,10 +136,10 @@ def rows_depend_on_each_other(body: Anatomy) -> str:
     strangers = int((heard[1:] > 0).sum())
     if not strangers:
         return ""
-    share = (heard[1:].max() / heard.max()).item()
+    fraction = (heard[1:].max() / heard.max()).item()
     return (
         f"the tokens or logits of image 0 depend on the pixels of {strangers} other images in the batch, with a "
-        f"gradient of up to {share:.1g} of the largest"
+        f"gradient of up to {fraction:.1g} of the largest"
     )
 
 

@@ -59,9 +59,9 @@ def _hex(rgb: Sequence[int | float]) -> str:
     return "#" + "".join(f"{round(value):02X}" for value in rgb)
 
 
-def _tint(colour: str, share: float = 0.3) -> str:
-    """``share`` of the colour, the rest white."""
-    return _hex([255 - share * (255 - value) for value in _rgb(colour)])
+def _tint(colour: str, fraction: float = 0.3) -> str:
+    """``fraction`` of the colour, the rest white."""
+    return _hex([255 - fraction * (255 - value) for value in _rgb(colour)])
 
 
 def _grey(colour: str) -> str:

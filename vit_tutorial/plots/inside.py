@@ -149,7 +149,7 @@ def similarity_grid(
         grid_size: (rows, columns) of patches.
 
     Raises:
-        ValueError: when the table has not one row for each patch.
+        ValueError: if the table does not have one row for each patch.
 
     Source: Dosovitskiy et al. 2021, figure 7 (centre).
     """

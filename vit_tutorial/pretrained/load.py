@@ -32,30 +32,30 @@ class Published:
     Attributes:
         classes: a name for each class number.
         img_size: (height, width) that the model takes.
-        share: of the resized picture's side that the crop keeps.
+        crop_pct: fraction of the resized picture's side that the crop keeps.
         mean: of each channel, for pixels in 0..1.
         std: likewise.
     """
 
     classes: tuple[str, ...]
     img_size: tuple[int, int]
-    share: float
+    crop_pct: float
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
 
     def preprocess(self, image: Image.Image) -> Float[Tensor, "3 H W"]:
         """A picture of any size as the model wants it: resized until the crop fits in, cut to its middle, normalised.
 
-        With ``share`` 1 and an ``img_size`` of the picture's own proportions nothing is cut off.
+        With ``crop_pct`` 1 and an ``img_size`` of the picture's own proportions nothing is cut off.
         """
         import torchvision.transforms.functional as TF  # takes a second
 
         (height, width), (wide, tall) = self.img_size, image.size
         if height * wide >= width * tall:  # the picture is the wider one: its height decides
-            height = round(height / self.share)
+            height = round(height / self.crop_pct)
             width = height * wide // tall
         else:
-            width = round(width / self.share)
+            width = round(width / self.crop_pct)
             height = width * tall // wide
         resized = TF.resize(image.convert("RGB"), (height, width))
         pixels = TF.pil_to_tensor(TF.center_crop(resized, self.img_size))
@@ -73,7 +73,7 @@ def published(name: str) -> Published:
     return Published(
         classes=tuple(weights.meta["categories"]),
         img_size=(transform.crop_size[0],) * 2,
-        share=transform.crop_size[0] / transform.resize_size[0],
+        crop_pct=transform.crop_size[0] / transform.resize_size[0],
         mean=tuple(transform.mean),
         std=tuple(transform.std),
     )

@@ -36,7 +36,7 @@ def from_torchvision(model: nn.Module) -> ViT:
     """A :class:`~vit_tutorial.ViT` that computes what ``model`` does in evaluation mode; the weights are copied.
 
     Raises:
-        ValueError: when it is no ``VisionTransformer`` of torchvision, or has parts that a plain ViT has not.
+        ValueError: if it is not a ``VisionTransformer`` of torchvision, or has parts that a plain ViT does not have.
     """
     from torchvision.models import VisionTransformer  # takes a second
 
@@ -54,7 +54,7 @@ def from_timm(model: nn.Module) -> ViT:
     the epsilon of the norms, what the head reads. Rates of dropout, which do nothing in evaluation mode, are left out.
 
     Raises:
-        ValueError: if it is another model, or has a part or an option that a plain ViT has not; the message names it.
+        ValueError: if it is another model, or has a part or an option that a plain ViT lacks; the message names it.
     """
     if _kind(model) != "timm.VisionTransformer":
         raise ValueError(f"from_timm takes timm's VisionTransformer, got {type(model).__name__}")

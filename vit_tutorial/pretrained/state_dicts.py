@@ -10,7 +10,7 @@ from torch import Tensor
 from vit_tutorial.config import PRESETS, ViTConfig
 from vit_tutorial.model import ViT
 
-# What stands in their names, in the order of replacing, and what in ours.
+# What their names say, in the order of replacing, and what ours say.
 TORCHVISION = {
     r"^class_token$": "cls_token",
     r"^encoder\.pos_embedding$": "pos_embed",
@@ -105,7 +105,7 @@ def rename(name: str, table: dict[str, str]) -> str:
 def read_config(
     state: dict[str, Tensor], *, num_heads: int | None = None, img_size: int | tuple[int, int] | None = None
 ) -> ViTConfig:
-    """The sizes of the model that has these weights, which bear our names.
+    """The sizes of the model that has these weights, under our names.
 
     Args:
         num_heads: cannot be read off, since heads only cut rows into groups; known for the published sizes.
@@ -214,7 +214,7 @@ def build(config: ViTConfig, state: dict[str, Tensor]) -> ViT:
 
 
 def load_weights(model: ViT, state_dict: dict[str, Tensor]) -> None:
-    """Copy weights that bear our names into ``model``: all of them, or none.
+    """Copy weights under our names into ``model``: all of them, or none.
 
     Raises:
         ValueError: when a name is missing or spare or a size differs; the message says which, and the likely cause.
