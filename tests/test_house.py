@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from notebook_rules import NOTEBOOKS, ROOT, badge, exercise_calls, imports, read
+from notebook_rules import NOTEBOOKS, ROOT, badge, exercise_calls, imports, read, tree
 
 PACKAGE = ROOT / "vit_tutorial"
 # A room imports rooms of lower floors, the topmost line here, and no others: not even its neighbours.
@@ -191,6 +191,12 @@ def test_no_import_brings_along_what_nobody_has_asked_for():
         assert ours
         steps[path.stem] = "\n".join(ours)
     assert brought_along(steps) == {name: [] for name in steps}
+
+
+def test_the_first_cell_of_the_book_is_light():
+    first = next(cell for cell in read(NOTEBOOKS[0]).cells if cell.cell_type == "code")
+    assert "import torch" in first.source
+    assert brought_along({"first cell": ast.unparse(tree(first.source))}) == {"first cell": []}
 
 
 def test_what_is_brought_along_is_found():
