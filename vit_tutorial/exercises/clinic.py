@@ -481,7 +481,7 @@ EXERCISES["scale_is_right"] = _verdict(
      "the fused kernel was said to have the wrong scale. It rounds differently: torch.allclose with atol=1e-5",
      _not_even_rounded),
     (False, lambda: (patients.attention_scaled_by_dim,),
-     "√dim instead of √head_dim was not seen. Use several heads, (b, h, n, hd), and random numbers: equal scores hide it",
+     "√dim instead of √head_dim was not seen. Use several heads, (b, h, n, hd), and random numbers",
      _asked_with((3, 2, 1, 5, 8))),
     (False, _scaled(lambda q: 1.0),
      "scores without any scale were not seen. Where they are all equal, or very small, every scale gives the same",
