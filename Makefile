@@ -18,7 +18,7 @@ book: $(INSTALLED)
 
 # What fails fast comes first. The notebooks are executed once, for the tests and for the book.
 test: lint
-	OMP_NUM_THREADS=1 $(RUN) -m pytest tests --ignore=tests/test_book.py -n 2 -q
+	OMP_NUM_THREADS=1 $(RUN) -m pytest tests --ignore=tests/test_book.py -n 2 --dist worksteal -q
 	$(RUN) book/build.py execute
 	$(RUN) book/build.py html
 	$(RUN) -m pytest tests/test_book.py -q
