@@ -113,7 +113,7 @@ def test_chapter_shows_what_nbmake_got(path):
     printed = [
         output.text.rstrip().split("\n")[-1].split("\r")[-1] for output in outputs if output.output_type == "stream"
     ]
-    assert len(printed) >= 5
+    assert len(printed) >= 3  # one for each exercise at least
     assert [line for line in printed if line not in text] == []
     drawn = [output for output in outputs if {"image/png", "image/svg+xml"} & set(output.get("data", {}))]
     assert len(soup.select("article div.cell_output img")) == len(drawn) >= 3
@@ -125,7 +125,7 @@ def test_figures_bear_the_alt_text_of_their_cells(path):
     alts = {
         cell.metadata["mystnb"]["image"]["alt"]: "draws-recorded-runs" in cell.metadata.get("tags", ())
         for cell in cells(read(path), "code")
-        if "mystnb" in cell.metadata
+        if "image" in cell.metadata.get("mystnb", {})
     }
     missing = set(alts) - {figure["alt"] for figure in figures}
     assert {figure["alt"] for figure in figures} <= set(alts)
