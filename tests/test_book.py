@@ -7,7 +7,9 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import yaml
 from bs4 import BeautifulSoup
-from notebook_rules import NOTEBOOKS, ROOT, badge, cells, read
+from notebook_rules import NOTEBOOKS, ROOT, badge, cells, code_of, read
+
+from vit_tutorial.data import load_dataset
 
 HTML = ROOT / "_build" / "html"
 EXECUTED = ROOT / "_build" / "executed"
@@ -117,6 +119,23 @@ def test_chapter_shows_what_nbmake_got(path):
     assert [line for line in printed if line not in text] == []
     drawn = [output for output in outputs if {"image/png", "image/svg+xml"} & set(output.get("data", {}))]
     assert len(soup.select("article div.cell_output img")) == len(drawn) >= 3
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_page_on_stand_in_data_says_so_at_its_top(path):
+    named = {name for name in ("mnist", "cifar10") if f'load_dataset("{name}"' in code_of(path.stem)}
+    missing = [name for name in named if not is_there(name)]
+    banners = page(f"notebooks/{path.stem}").select("article .stand-in")
+    assert bool(banners) == bool(missing), missing
+    assert all("stand in for them" in banner.text for banner in banners)
+
+
+def is_there(name: str) -> bool:
+    try:
+        load_dataset(name, "test", download=False)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
