@@ -177,11 +177,11 @@ def _stand_ins() -> dict[str, object]:
         state = load(file, map_location="cpu" if _is_gpu(map_location) else map_location, **kwargs)
         return tree_map_only(torch.Tensor, OnGPU, state) if _is_gpu(map_location) else state
 
-    nothing = dict.fromkeys(
-        ("synchronize", "reset_peak_memory_stats", "empty_cache", "set_device"), lambda *_, **__: None
-    )
-    counters = dict.fromkeys(("memory_allocated", "max_memory_allocated", "current_device"), lambda *_, **__: 0)
+    quiet = ("synchronize", "reset_peak_memory_stats", "empty_cache", "set_device")
+    counters = ("memory_allocated", "max_memory_allocated", "current_device")
     answers = {
+        **dict.fromkeys(quiet, lambda *_, **__: None),
+        **dict.fromkeys(counters, lambda *_, **__: 0),
         "is_available": lambda: True,
         "device_count": lambda: 1,
         "is_bf16_supported": lambda *_, **__: False,
