@@ -37,34 +37,40 @@ def code_of(stem: str) -> list[str]:
     return cells
 
 
-def rehearse(stem: str, budget: str) -> None:
-    """Run every cell of the chapter, in a folder of its own."""
-    from IPython.core.interactiveshell import InteractiveShell
+def run_cells(stem: str, cells: list[str]) -> None:
+    """Run the code, cell by cell, on a pretended GPU and in a folder of its own; an error names its cell."""
     from pretended_gpu import pretended_gpu
 
-    from vit_tutorial import data, recipes
-
-    whole = data.load_dataset
-
-    def few(name, split, **options):
-        dataset = whole(name, split, **options)
-        return dataset if name == "digits" else dataset[: IMAGES[split]]  # those are few
-
-    for name, recipe in recipes.RECIPES.items():
-        recipes.RECIPES[name] = replace(recipe, epochs=min(recipe.epochs, EPOCHS))
-    os.environ["VIT_TUTORIAL_BUDGET"] = budget
-    os.environ["MPLBACKEND"] = "agg"
-    InteractiveShell.instance()  # for display handles
     names = {"__name__": "__main__"}
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), pretended_gpu():
-        for place in (data, recipes):
-            place.load_dataset = few
-        for number, cell in enumerate(code_of(stem)):
+        for number, cell in enumerate(cells):
             try:
                 exec(compile(cell, f"{stem}, code cell {number}", "exec"), names)
             except Exception as error:
                 error.add_note(f"in {stem}, code cell {number}:\n{cell}")
                 raise
+
+
+def rehearse(stem: str, budget: str) -> None:
+    """Run every cell of the chapter with few images and epochs."""
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from vit_tutorial import data, recipes
+
+    whole = data.load_dataset
+
+    def few(name, split="train", **options):
+        dataset = whole(name, split, **{**options, "download": False})
+        small = name == "digits" or name.startswith("folder:")
+        return dataset if small else dataset[: IMAGES[split]]
+
+    for place in (data, recipes):
+        place.load_dataset = few
+    for name, recipe in recipes.RECIPES.items():
+        recipes.RECIPES[name] = replace(recipe, epochs=min(recipe.epochs, EPOCHS))
+    os.environ |= {"VIT_TUTORIAL_BUDGET": budget, "VIT_TUTORIAL_DATA": "no-such-folder", "MPLBACKEND": "agg"}
+    InteractiveShell.instance()  # for display handles
+    run_cells(stem, code_of(stem))
 
 
 if __name__ == "__main__":
