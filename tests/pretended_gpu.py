@@ -17,9 +17,13 @@ from unittest import mock
 import torch
 import torch._dynamo  # it makes tables of PyTorch's functions when it is first imported, and would find the stand-ins
 from torch import nn
+from torch.autograd import profiler_util  # noqa: F401  (a stand-in goes there)
 from torch.overrides import TorchFunctionMode
+from torch.profiler import profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+
+import vit_tutorial.speed  # noqa: F401  (so that its profiler can be replaced)
 
 CUDA = torch.device("cuda", 0)
 UNDERNEATH = torch.device("lazy")
@@ -201,6 +205,10 @@ def _stand_ins() -> dict[str, object]:
         "torch.load": load_there,
         "torch.compile": lambda model=None, **_: model,
         "torch.autocast": lambda *_, **__: contextlib.nullcontext(),
+        "vit_tutorial.speed.profile": lambda *, activities, **options: profile(activities=activities[:1], **options),
+        "torch.autograd.profiler_util.FunctionEventAvg.self_device_time_total": property(
+            lambda self: self.self_cpu_time_total
+        ),
         "torch.optim.Optimizer._accelerator_graph_capture_health_check": lambda self: None,  # it asks the driver
         "torch.optim.Optimizer._cuda_graph_capture_health_check": lambda self: None,  # its name before torch 2.15
     }
