@@ -12,7 +12,6 @@ from pathlib import Path
 import build
 import nbformat
 import pytest
-from _ext.stand_ins import stand_ins
 from jupyter_cache import get_cache
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from notebook_rules import NOTEBOOKS, ROOT, code_of, exercise_calls, imports, read
@@ -296,15 +295,3 @@ def test_a_progress_bar_leaves_its_last_state():
     ]
     tidy = build.tidy_streams(outputs)
     assert [output.get("text") for output in tidy] == ["start\n100%\r\nend\n", "b", None, "d"]
-
-
-def test_stand_ins_are_found_in_what_a_notebook_printed():
-    def ran(*texts):
-        outputs = [new_output("stream", name="stdout", text=text) for text in texts]
-        return new_notebook(cells=[new_markdown_cell("Going on with 'x' instead"), new_code_cell("", outputs=outputs)])
-
-    assert stand_ins(ran("accuracy 97 %")) == []
-    assert stand_ins(ran("refused. Going on\nwith 'shapes' instead.", "Going on with 'digits' instead.")) == [
-        "digits",
-        "shapes",
-    ]
