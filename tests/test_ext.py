@@ -20,7 +20,7 @@ def test_stand_ins_are_found_in_what_a_notebook_printed():
 
 def folded_cell(title: str, output: str) -> str:
     return (
-        f'<div class="cell tag_hide-cell"><details class="admonition hide above-input"><summary><p>{title}</p></summary>'
+        f'<div class="cell tag_hide-cell"><details class="hide above-input"><summary><p>{title}</p></summary>'
         f'<div class="cell_input"><pre>x = 1</pre></div><div class="cell_output">{output}</div></details></div>'
     )
 
