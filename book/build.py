@@ -37,6 +37,7 @@ EXECUTED = BUILD / "executed"  # those that passed, with a file beside each that
 CACHE = BUILD / ".jupyter_cache"  # what Jupyter Book reads; made anew from EXECUTED each time
 TIMES = BUILD / "notebook_times.json"
 SLOW = 90  # seconds of one notebook that bring a warning: a clock fails no test, since machines differ
+DARK = ROOT / "book/dark.py"  # every kernel loads it
 WORKERS = 2  # notebooks at a time, one thread each; more would blur the times that chapters measure
 
 
@@ -149,7 +150,7 @@ def notebook_key(path: Path, notebook: nbformat.NotebookNode) -> str:
         for cell in code_cells(notebook)
     ]
     digest = hashlib.sha256(json.dumps([settings, cells], sort_keys=True).encode())
-    for file in sorted(files_behind(path.stem, "\n".join(source for source, _ in cells))):
+    for file in sorted(files_behind(path.stem, "\n".join(source for source, _ in cells)) | {DARK}):
         content = hashlib.sha256(file.read_bytes()).hexdigest()
         digest.update(f"\0{file.relative_to(ROOT).as_posix()}\0{content}".encode())
     return digest.hexdigest()
@@ -183,12 +184,22 @@ def tidy_streams(outputs: list[nbformat.NotebookNode]) -> list[nbformat.Notebook
     return tidy
 
 
+def _ipython() -> Path:
+    """A home for the kernels, in which each of them starts with ``dark.register``."""
+    home = BUILD / "ipython"
+    startup = home / "profile_default/startup"
+    startup.mkdir(parents=True, exist_ok=True)
+    lines = ["import sys", f"sys.path.append({str(DARK.parent)!r})", "import dark", "dark.register()"]
+    (startup / "00-dark.py").write_text("\n".join([*lines, "sys.path.pop()", "del dark, sys", ""]))
+    return home
+
+
 def run(notebook: nbformat.NotebookNode, path: Path) -> float | None:
     """Run nbmake over the notebook in ``path``, which gets its outputs: the seconds, or None when it failed."""
     nbformat.write(notebook, path)
     command = ["-m", "pytest", path, "--nbmake", "--overwrite", "--nbmake-timeout=300", "--quiet", "--no-header"]
     command += ["-c", ROOT / "pyproject.toml", "-p", "no:cacheprovider", "--color=yes"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "IPYTHONDIR": str(_ipython())}
     environment.pop("MPLBACKEND", None)  # the kernel's own draws into the notebook
     start = time.monotonic()
     done = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True)

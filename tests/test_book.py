@@ -6,6 +6,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
+from _ext.figures import dark_of
 from _ext.rooms import NOT_ATTEMPTED
 from bs4 import BeautifulSoup
 from notebook_rules import NOTEBOOKS, ROOT, badge, cells, code_of, read
@@ -120,7 +121,9 @@ def test_chapter_shows_what_nbmake_got(path):
     assert [line for line in printed if line not in text and NOT_ATTEMPTED not in line] == []
     assert NOT_ATTEMPTED not in text
     drawn = [output for output in outputs if {"image/png", "image/svg+xml"} & set(output.get("data", {}))]
-    assert len(soup.select("article div.cell_output img")) == len(drawn) >= 3
+    light, dark = "div.cell_output img:not(.only-dark)", "div.cell_output img.only-dark"
+    assert len(soup.select(light)) == len(drawn) >= 3
+    assert len(soup.select(dark)) == len([output for output in outputs if dark_of(output)]) >= 2
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
