@@ -27,7 +27,7 @@ def training_curves(history: Sequence[dict[str, float]], epochs: int | None = No
     if not history:
         raise ValueError("the history must have at least one epoch, got none")
     ticks = range(1, len(history) + 1)
-    fig, axes = plt.subplots(1, 2, figsize=(6.6, 2.8))
+    fig, axes = plt.subplots(1, 2, figsize=(6, 2.8))
     for ax, what, factor in zip(axes, ("loss", "accuracy"), (1, 100), strict=True):
         for part, colour in (("train", COLOURS["other"]), ("val", COLOURS["ours"])):
             values = [factor * entry[f"{part}_{what}"] for entry in history]
