@@ -51,23 +51,6 @@ def runs_of(name: str) -> list[dict]:
     return [load_metrics(run) for run in recorded_runs() if re.fullmatch(rf"{name}(-\d)?", run)]
 
 
-def test_what_chapter_6_says_of_the_recorded_runs():
-    def wrong(name: str, *, val: bool = False) -> list[float]:
-        return [1 - (r["history"][-1]["val_accuracy"] if val else r["test"]["accuracy"]) for r in runs_of(name)]
-
-    silent = [(torch.tensor(run["test"]["confusion"]).sum(0) == 0).any().item() for run in runs_of("mnist-seed")]
-    assert silent.count(True) == 1  # "has lost a digit"
-    small, large = wrong("mnist"), wrong("mnist-patch14")
-    assert max(small) > min(large) and max(large) > min(small)  # "runs overlap"
-    narrow = {size: wrong(f"mnist-fixed{size}", val=True) for size in ("", "-patch7", "-patch4")}
-    assert min(narrow["-patch7"]) > max(narrow[""])
-    _, low, high = effect_of(narrow, "-patch4", "")
-    assert low < 0 < high
-    assert max(wrong("mnist", val=True)) < min(wrong("mnist-plain", val=True))
-    learned = [run["history"][-1]["train_accuracy"] for name in ("mnist", "mnist-plain") for run in runs_of(name)]
-    assert learned[-1] == max(learned)
-
-
 def test_what_chapter_7_says_of_the_mild_recipe_is_what_was_recorded():
     def curves(name: str) -> tuple[list[float], list[float], int]:
         history = load_metrics(name)["history"]

@@ -27,7 +27,7 @@ def training_curves(history: Sequence[dict[str, float]], epochs: int | None = No
     if not history:
         raise ValueError("the history must have at least one epoch, got none")
     ticks = range(1, len(history) + 1)
-    fig, axes = plt.subplots(1, 2, figsize=(6.6, 2.8))
+    fig, axes = plt.subplots(1, 2, figsize=(6, 2.8))
     for ax, what, factor in zip(axes, ("loss", "accuracy"), (1, 100), strict=True):
         for part, colour in (("train", COLOURS["other"]), ("val", COLOURS["ours"])):
             values = [factor * entry[f"{part}_{what}"] for entry in history]
@@ -41,7 +41,7 @@ def training_curves(history: Sequence[dict[str, float]], epochs: int | None = No
 
 class LiveCurves:
     """Draws :func:`training_curves` after each epoch, in place, with the time that is left; give it to
-    ``training.fit`` as ``after_epoch``. Outside a notebook it prints a line for each epoch.
+    ``training.fit`` as ``after_epoch``. Outside a notebook it prints a table, a row after each epoch.
 
     Args:
         epochs: of the whole run.
@@ -49,19 +49,24 @@ class LiveCurves:
 
     def __init__(self, epochs: int):
         self.epochs = epochs
-        self._display = None
+        self._display, self._begun = None, False
 
     def __call__(self, model: nn.Module, history: list[dict[str, float]]) -> None:
         last, left = history[-1], self.epochs - len(history)
         # The fastest epoch tells more than the mean: the first one warms up, and the machine may have been busy.
-        wait = f", about {tqdm.format_interval(left * min(entry['seconds'] for entry in history))} left" if left else ""
+        wait = tqdm.format_interval(left * min(entry["seconds"] for entry in history))
+        if not _in_notebook():
+            if not self._begun:
+                tqdm.write(f"{'epoch':>{max(5, 2 * len(str(self.epochs)) + 1)}}   loss  validation  seconds   left")
+            self._begun = True
+            count = f"{len(history):>{len(str(self.epochs))}}/{self.epochs}".rjust(5)
+            row = f"{count}  {last['train_loss']:5.3f}  {last['val_accuracy']:10.1%}  {last['seconds']:7.1f}"
+            tqdm.write(f"{row}  {wait}")
+            return
         text = (
             f"epoch {len(history)} of {self.epochs}: loss {last['train_loss']:.3f}, "
-            f"validation {last['val_accuracy']:.1%}, {last['seconds']:.1f} s{wait}"
+            f"validation {last['val_accuracy']:.1%}, {last['seconds']:.1f} s" + f", about {wait} left" * (left > 0)
         )
-        if not _in_notebook():
-            tqdm.write(text)
-            return
         import matplotlib.pyplot as plt
         from IPython.display import display
 
