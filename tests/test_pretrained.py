@@ -378,10 +378,10 @@ MISFITS = {
         without("pos_embed"),
         THREE,
     ),
-    "2 spare .heads.pre_logits.weight, heads.pre_logits.bias": (REPRESENTATION, as_it_is, THREE),
+    "2 unexpected .heads.pre_logits.weight, heads.pre_logits.bias": (REPRESENTATION, as_it_is, THREE),
     "fc_norm normalises after averaging": (partial(timm_model, global_pool="avg"), as_it_is, THREE),
-    r"4 spare \(blocks.0.ls1.gamma, ": (partial(timm_model, init_values=0.1), as_it_is, THREE),
-    "1 spare .vit.pooler.bias": (hugging_face_model, lambda s: s | {"vit.pooler.bias": torch.zeros(24)}, THREE),
+    r"4 unexpected \(blocks.0.ls1.gamma, ": (partial(timm_model, init_values=0.1), as_it_is, THREE),
+    "1 unexpected .vit.pooler.bias": (hugging_face_model, lambda s: s | {"vit.pooler.bias": torch.zeros(24)}, THREE),
     "All begin with 'module.', .* take it off": (timm_model, lambda s: {f"module.{n}": v for n, v in s.items()}, THREE),
     r"neither ours .*conv1.weight, .* 118 more\. Wanted": (torchvision.models.resnet18, as_it_is, {}),
     "none at all": (timm_model, lambda s: {}, {}),
@@ -407,7 +407,7 @@ def test_a_small_file_cannot_claim_many_blocks(tmp_path, number):
     with pytest.raises(ValueError, match=re.escape(message)):
         load_pretrained(path, num_heads=2, img_size=(24, 40))
     with pytest.raises(
-        ValueError, match=re.escape(f"1 spare (blocks.{number}.norm1.weight). They differ in the blocks")
+        ValueError, match=re.escape(f"1 unexpected (blocks.{number}.norm1.weight). They differ in the blocks")
     ):
         load_weights(ViT(replace(CONFIG, depth=1)), state)
 
@@ -449,7 +449,7 @@ def test_weights_that_do_not_fit_a_model_are_named_and_leave_it_as_it_was():
         r"It has 21 rows, img_size \(24, 40\) needs 31: adapt": adapt(model, img_size=(20, 32)),
         r"fc1.weight has shape \(24, 12\), .*\(18, 12\)\. It is another arch": ViT(replace(CONFIG, mlp_ratio=2)),
         r"12 missing .* and 8 more\)\. They differ in the blocks 2: another depth": ViT(replace(CONFIG, depth=2)),
-        "24 spare .* They differ in the blocks 3, 4: another depth": ViT(replace(CONFIG, depth=5)),
+        "24 unexpected .* They differ in the blocks 3, 4: another depth": ViT(replace(CONFIG, depth=5)),
     }
     for message, other in others.items():
         with pytest.raises(ValueError, match=message):
@@ -661,6 +661,33 @@ def test_a_damaged_file_in_the_cache_is_named(host, tmp_path):
         file.write_bytes(content)
         with pytest.raises(ValueError, match=rf"{file} is damaged, .*Delete it, and it is fetched again"):
             load_pretrained("vit_b_16", num_heads=3, progress=False)
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path, monkeypatch, suffix):
+    """A superuser may read everything, so the refusal is made here."""
+    path = tmp_path / f"weights{suffix}"
+    path.write_bytes(b"whatever is in it")
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(PermissionError, match=rf"^{path} cannot be opened: Permission denied\. Ask for") as caught:
+        load_pretrained(path)
+    assert "damaged" not in str(caught.value)
+
+
+def test_a_file_in_the_cache_that_may_not_be_read_is_not_to_be_deleted(host, tmp_path, monkeypatch):
+    load_pretrained("vit_b_16", num_heads=3, progress=False)
+    (file,) = cached(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", refused)
+        with pytest.raises(PermissionError, match=rf"^{file} cannot be opened: Permission denied") as caught:
+            load_pretrained("vit_b_16", num_heads=3, progress=False)
+    assert "elete" not in str(caught.value)
+    load_pretrained("vit_b_16", num_heads=3, progress=False)
+    assert len(host.requests) == 1  # it was never fetched again
+
+
+def refused(path, *_, **__):
+    raise PermissionError(13, "Permission denied", str(path))
 
 
 def test_a_silent_host_is_given_up(host, tmp_path, monkeypatch):

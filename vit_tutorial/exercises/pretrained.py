@@ -389,7 +389,7 @@ def loading_report(wanted: dict[str, Tensor], given: dict[str, Tensor]) -> dict[
     return {
         "fits": [name for name in shared if wanted[name].shape == given[name].shape],
         "missing": [name for name in wanted if name not in given],
-        "spare": [name for name in given if name not in wanted],
+        "unexpected": [name for name in given if name not in wanted],
         "misfits": [name for name in shared if wanted[name].shape != given[name].shape],
     }
 
@@ -400,7 +400,12 @@ def _compared(alike):
     def fn(wanted, given):
         both = wanted.keys() & given.keys()
         fits = {name for name in both if alike(wanted[name], given[name])}
-        sets = {"fits": fits, "missing": wanted.keys() - both, "spare": given.keys() - both, "misfits": both - fits}
+        sets = {
+            "fits": fits,
+            "missing": wanted.keys() - both,
+            "unexpected": given.keys() - both,
+            "misfits": both - fits,
+        }
         return {key: sorted(names) for key, names in sets.items()}
 
     return fn
@@ -423,7 +428,7 @@ EXERCISES["loading_report"] = Exercise(
     run=lambda fn, *args: {key: sorted(names) for key, names in fn(*args).items()},
     cases=[
         Case(lambda: tuple({name: torch.zeros(shape) for name, shape in side.items()} for side in (WANTED, GIVEN)),
-             "a.weight and a.bias fit, head.bias is missing, old.* are spare, and b, c and head have misfit weights"),
+             "a.weight and a.bias fit, head.bias is missing, old.* are unexpected; b, c and head have misfit weights"),
         Case(lambda: ({"a": torch.ones(2)}, {}), "in an empty file everything is missing"),
         Case(lambda: ({"a": torch.ones(2)}, {"a": torch.ones(2, dtype=torch.half)}),
              "only names and shapes count: half precision fits as well"),
@@ -437,19 +442,19 @@ EXERCISES["loading_report"] = Exercise(
         "c.weight is (3, 2) in the model and (3, 5) in the file. Compare whole shapes, not just the first axis":
             _compared(lambda a, b: len(a) == len(b)),
         "shapes may differ though the number of axes is the same": _compared(lambda a, b: a.ndim == b.ndim),
-        "missing and spare are swapped: missing is what the *model* wants and the file lacks":
-            lambda w, g: dict(zip(["fits", "spare", "missing", "misfits"], loading_report(w, g).values(), strict=True)),
+        "missing and unexpected are swapped: missing is what the *model* wants and the file lacks":
+            lambda *sides: (r := loading_report(*sides)) | {"missing": r["unexpected"], "unexpected": r["missing"]},
         "a name with the wrong shape is there, so it is a misfit and not missing":
             _report("missing", lambda report: report["missing"] + report["misfits"]),
-        "a name with the wrong shape is wanted, so it is a misfit and not spare":
-            _report("spare", lambda report: report["spare"] + report["misfits"]),
-        "names on one side only are of two kinds: missing in the file, or spare in it":
-            _report("missing", lambda report: report["missing"] + report["spare"]),
+        "a name with the wrong shape is wanted, so it is a misfit and not unexpected":
+            _report("unexpected", lambda report: report["unexpected"] + report["misfits"]),
+        "names on one side only are of two kinds: missing in the file, or unexpected in it":
+            _report("missing", lambda report: report["missing"] + report["unexpected"]),
         "missing names a weight twice": _report("missing", lambda report: 2 * report["missing"]),
         "misfits should be the names with another shape": _report("misfits", lambda report: []),
-        "the keys are fits, missing, spare and misfits": lambda *sides: {"missing": [], "spare": []},
+        "the keys are fits, missing, unexpected and misfits": lambda *sides: {"missing": [], "unexpected": []},
         "the numbers were compared as well: only names and shapes count":
             _compared(lambda a, b: a.shape == b.shape and torch.equal(a, b)),
     },
-    shape="A dict of lists of names, with the keys fits, missing, spare and misfits",
+    shape="A dict of lists of names, with the keys fits, missing, unexpected and misfits",
 )  # fmt: skip

@@ -66,7 +66,7 @@ def published(name: str) -> Published:
     """Class names and preprocessing of the weights ``name``; needs no network.
 
     Raises:
-        ValueError: when there are none of that name.
+        ValueError: if there are none of that name.
     """
     weights = _weights(name)
     transform = weights.transforms()
@@ -100,8 +100,9 @@ def load_pretrained(
         progress: whether to show the download.
 
     Raises:
-        FileNotFoundError: the file is not there, or cannot be fetched; the message says what was tried.
-        ValueError: it is damaged or fits no ViT; the message lists what is wrong.
+        FileNotFoundError: if the file is not there, or cannot be fetched; the message says what was tried.
+        PermissionError: if the file is there and you may not read it.
+        ValueError: if it is damaged or fits no ViT; the message lists what is wrong.
     """
     if source in NAMES:
         model = from_state_dict(_fetch(str(source), progress), num_heads=num_heads)
@@ -125,7 +126,7 @@ def adapt(model: ViT, *, img_size: int | tuple[int, int] | None = None, num_clas
         num_classes: outputs of the head, 0 for none; None keeps what is there.
 
     Raises:
-        ValueError: when the patches do not tile the image.
+        ValueError: if the patches do not tile the image.
 
     Source: Dosovitskiy et al. 2021, section 3.2.
     """
@@ -182,6 +183,10 @@ def _read(path: Path) -> dict[str, Tensor]:
     """The tensors of a file; nothing in it is run."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}, and published weights are called {', '.join(NAMES)}")
+    try:
+        path.open("rb").close()
+    except PermissionError as error:  # it says nothing about what is in the file
+        raise PermissionError(f"{path} cannot be opened: {error.strerror}. Ask for the right to read it") from error
     try:
         if path.suffix == ".safetensors":
             return load_file(path)

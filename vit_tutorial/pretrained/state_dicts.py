@@ -56,7 +56,7 @@ def source_of(names: Iterable[str]) -> str:
     """Whose names these are: ``"ours and timm's"``, ``"torchvision's"`` or ``"Hugging Face's"``.
 
     Raises:
-        ValueError: when they are nobody's.
+        ValueError: if they are nobody's.
     """
     names = list(names)
     if "patch_embed.proj.weight" in names:
@@ -81,7 +81,7 @@ def convert(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
     three layers and get stacked. What has no name here keeps its own.
 
     Raises:
-        ValueError: when the names are nobody's, or a query, key or value is missing.
+        ValueError: if the names are nobody's, or a query, key or value is missing.
     """
     source = source_of(state_dict)
     table = {"torchvision's": TORCHVISION, "Hugging Face's": HUGGING_FACE}.get(source, {})
@@ -112,7 +112,7 @@ def read_config(
         img_size: of the images that the weights were trained on; where it is left out, they were square.
 
     Raises:
-        ValueError: when the weights do not say it, or do not agree with what is given.
+        ValueError: if the weights do not say it, or do not agree with what is given.
     """
     missing = [name for name in SHAPES if name not in state and name != "head.weight"]
     if missing:
@@ -162,7 +162,7 @@ def read_shape(state: dict[str, Tensor], name: str) -> tuple[int, ...]:
     """The shape of one of the tensors in ``SHAPES``.
 
     Raises:
-        ValueError: when it has another number of axes, or one of length 0: such a tensor takes no bytes in a file,
+        ValueError: if it has another number of axes, or one of length 0: such a tensor takes no bytes in a file,
             whatever its other axes claim.
     """
     shape = tuple(state[name].shape)
@@ -198,7 +198,7 @@ def from_state_dict(
     2.3 by 4e-4; with ``eps`` of all norms set to it they are the same again.
 
     Raises:
-        ValueError: when names are unknown, missing or spare, or sizes disagree.
+        ValueError: if names are unknown, missing or unexpected, or sizes disagree.
     """
     state = convert(state_dict)
     return build(read_config(state, num_heads=num_heads, img_size=img_size), state)
@@ -217,7 +217,7 @@ def load_weights(model: ViT, state_dict: dict[str, Tensor]) -> None:
     """Copy weights under our names into ``model``: all of them, or none.
 
     Raises:
-        ValueError: when a name is missing or spare or a size differs; the message says which, and the likely cause.
+        ValueError: if a name is missing or unexpected or a size differs; the message says which, and the likely cause.
     """
     _check_fit(model, state_dict)
     model.load_state_dict(state_dict)
@@ -226,18 +226,17 @@ def load_weights(model: ViT, state_dict: dict[str, Tensor]) -> None:
 def _check_fit(model: ViT, state_dict: dict[str, Tensor]) -> None:
     wanted = model.state_dict()
     missing = [name for name in wanted if name not in state_dict]
-    spare = [name for name in state_dict if name not in wanted]
-    if missing or spare:
-        lists = [
-            f"{len(names)} {word} ({_some(names)})" for word, names in (("missing", missing), ("spare", spare)) if names
-        ]
-        raise ValueError(f"these weights do not fit: {', '.join(lists)}. {_cause(missing, spare, state_dict)}".strip())
+    unexpected = [name for name in state_dict if name not in wanted]
+    if missing or unexpected:
+        sides = {"missing": missing, "unexpected": unexpected}
+        lists = ", ".join(f"{len(names)} {word} ({_some(names)})" for word, names in sides.items() if names)
+        raise ValueError(f"these weights do not fit: {lists}. {_cause(missing, unexpected, state_dict)}".strip())
     for name, value in wanted.items():
         if state_dict[name].shape != value.shape:
             raise ValueError(_misfit(name, tuple(state_dict[name].shape), tuple(value.shape), model.config))
 
 
-def _cause(missing: list[str], spare: list[str], state: dict[str, Tensor]) -> str:
+def _cause(missing: list[str], unexpected: list[str], state: dict[str, Tensor]) -> str:
     """What has most likely happened."""
     try:
         source = source_of(state)
@@ -245,15 +244,15 @@ def _cause(missing: list[str], spare: list[str], state: dict[str, Tensor]) -> st
         return str(error).rpartition(". ")[2]  # the advice
     if source != "ours and timm's" and "patch_embed.proj.weight" in missing:
         return f"These are {source} names: use from_state_dict, or convert them first."
-    if any(name.startswith("fc_norm.") for name in spare):
+    if any(name.startswith("fc_norm.") for name in unexpected):
         return "fc_norm normalises after averaging the tokens; this model normalises before."
-    blocks = [BLOCK.match(name) for name in missing + spare]
-    if all(blocks) and not (missing and spare):
+    blocks = [BLOCK.match(name) for name in missing + unexpected]
+    if all(blocks) and not (missing and unexpected):
         numbers = sorted({match[1] for match in blocks}, key=lambda number: (len(number), number))
         return f"They differ in the blocks {', '.join(numbers)}: another depth, or a part of a file."
-    return (
-        "Spare weights belong to layers that this model does not have." if spare else "A part of the file is missing."
-    )
+    if unexpected:
+        return "Unexpected weights belong to layers that this model does not have."
+    return "A part of the file is missing."
 
 
 def _misfit(name: str, got: tuple[int, ...], wanted: tuple[int, ...], config: ViTConfig) -> str:
