@@ -220,6 +220,18 @@ def test_a_fraction_of_the_images_takes_as_many_steps():
     assert len(load_split(replace(RECIPES["digits"], fraction=0.03), "val")) == 180
 
 
+def test_a_short_try_takes_some_images_of_each_split():
+    recipe = replace(RECIPES["digits"], images=200)
+    splits = [load_split(recipe, split) for split in ("train", "val", "test")]
+    assert [len(split) for split in splits] == [200, 180, 200]  # the validation set has no more
+    assert all(split.labels.bincount(minlength=10).min() > 8 for split in splits)  # not the first of a sorted set
+    other = load_split(replace(recipe, seed=1), "train")
+    assert not torch.equal(splits[0].images, other.images)
+    assert len(load_split(replace(recipe, fraction=0.1), "train")) == 200
+    with pytest.raises(ValueError, match="images must be an int of at least 0, got -1"):
+        replace(recipe, images=-1)
+
+
 @pytest.mark.parametrize("fraction", [0.0, -0.1, 1.5, "half"])
 def test_a_fraction_out_of_range(fraction, no_shape_checks):
     with pytest.raises(ValueError, match=f"fraction must be above 0 and at most 1, got {fraction!r}"):

@@ -321,6 +321,29 @@ def test_a_finished_run_is_not_trained_again(monkeypatch, tmp_path):
         run_once("digits", replace(TINY, epochs=3), tmp_path / "mine", progress=False)
 
 
+def test_a_finished_run_is_shown_again_with_its_model(tmp_path):
+    seen = []
+    options = {"progress": False, "after_epoch": lambda model, history: seen.append((model, history))}
+    metrics = run_once("digits", TINY, tmp_path / "mine", **options)
+    run_once("digits", TINY, tmp_path / "mine", **options)
+    model, history = seen.pop()
+    assert history == metrics["history"] and not model.training
+    assert evaluate(model, load_split(TINY, "test"), TINY)["loss"] == pytest.approx(metrics["test"]["loss"], abs=1e-3)
+    (tmp_path / "mine/model.safetensors").unlink()
+    run_once("digits", TINY, tmp_path / "mine", **options)
+    assert len(seen) == 2
+
+
+def test_a_finished_run_of_an_older_version_is_the_same_run(tmp_path):
+    """Its recipe lacks the fields that came later."""
+    metrics = run_once("digits", TINY, tmp_path, progress=False)
+    del metrics["recipe"]["images"]
+    (tmp_path / "metrics.json").write_text(json.dumps(metrics))
+    assert run_once("digits", TINY, tmp_path, progress=False) == json.loads(json.dumps(metrics))
+    with pytest.raises(ValueError, match=r"with another images: 0, asked for is 9\. Delete the folder"):
+        run_once("digits", replace(TINY, images=9), tmp_path, progress=False)
+
+
 def test_weights_are_kept_after_each_epoch_that_is_asked_for_also_by_a_run_that_goes_on(tmp_path):
     seen = []
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from PIL import Image
 from torch import Tensor, nn
 
@@ -14,7 +14,7 @@ from vit_tutorial.data import Dataset, ImageFiles, load_dataset
 from vit_tutorial.model import ViT
 from vit_tutorial.positions import sincos_2d
 from vit_tutorial.training.loop import TrainConfig
-from vit_tutorial.validate import check_option
+from vit_tutorial.validate import check_int, check_option
 
 
 def _torch(model: ViT) -> None:
@@ -112,6 +112,7 @@ class Recipe(TrainConfig):
         init: initialization, one of ``INITS``; the model's own, unless a published tutorial has another or a sweep
             found a better one.
         fraction: of the training images to use, drawn with the seed; each is seen 1 / fraction times per epoch.
+        images: at most so many of each split, drawn with the seed, for a short try; 0 takes all.
 
     Raises:
         ValueError: if a value is out of range, an option is unknown, or the architecture cannot be built from the
@@ -123,9 +124,11 @@ class Recipe(TrainConfig):
     arch: str = "vit"
     init: str = "xavier"
     fraction: float = 1.0
+    images: int = 0
 
     def __post_init__(self):
         super().__post_init__()
+        check_int("images", self.images, 0)
         check_arch(self.arch, self.model)
         check_option("init", self.init, INITS)
         if self.init != "xavier" and self.arch in OWN_WEIGHTS:
@@ -159,12 +162,17 @@ def load_split(recipe: Recipe, split: str, **options) -> Dataset | ImageFiles:
         got = " and ".join(str(getattr(recipe.model, name)) for name in wrong)
         hint = "; the recipe photos takes them from the images" if recipe.dataset.startswith("folder:") else ""
         raise ValueError(f"{recipe.dataset} needs {wanted}, the recipe has {got}{hint}")
+    if recipe.images:
+        dataset = dataset[_drawn(len(dataset), recipe.seed)[: recipe.images]]
     if split == "train" and recipe.fraction < 1:
         # Repeat the chosen images, so that an epoch has as many steps as with all of them.
-        chosen = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(recipe.seed))
-        chosen = chosen[: max(1, round(recipe.fraction * len(dataset)))]
+        chosen = _drawn(len(dataset), recipe.seed)[: max(1, round(recipe.fraction * len(dataset)))]
         dataset = dataset[chosen.repeat(-(-len(dataset) // len(chosen)))[: len(dataset)]]
     return dataset
+
+
+def _drawn(num_images: int, seed: int) -> Int64[Tensor, " n"]:
+    return torch.randperm(num_images, generator=torch.Generator().manual_seed(seed))
 
 
 def fit_to_data(recipe: Recipe) -> Recipe:

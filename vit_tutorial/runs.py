@@ -129,21 +129,26 @@ def run_once(name: str, recipe: Recipe, folder: Path, **options) -> dict:
     """What :func:`run_recipe` does, unless this very run is finished in ``folder``: then its metrics, at once.
 
     Args:
-        options: of :func:`run_recipe`.
+        options: of :func:`run_recipe`. ``after_epoch`` is also called once with the model and the history of a finished
+            run, so that its curves are seen again; not if its weights were not kept.
 
     Raises:
         ValueError: if a run of another recipe is finished there, and as :func:`run_recipe`.
     """
     if not (folder / "metrics.json").exists():
         return run_recipe(name, recipe, folder, **options)
-    there, here = load_metrics(folder)["recipe"], json.loads(json.dumps(asdict(recipe)))
-    if differ := sorted(key for key in there.keys() | here.keys() if there.get(key) != here.get(key)):
+    metrics = load_metrics(folder)
+    there, here = asdict(recipe_from_dict(metrics["recipe"])), asdict(recipe)
+    if differ := [key for key in here if there[key] != here[key]]:
         key = differ[0]
         raise ValueError(
-            f"{folder} holds a finished run with another {key}: {there.get(key)}, asked for is {here.get(key)}. "
+            f"{folder} holds a finished run with another {key}: {there[key]}, asked for is {here[key]}. "
             "Delete the folder, or choose another name"
         )
-    return load_metrics(folder)
+    after_epoch = options.get("after_epoch")
+    if after_epoch and _weights_of(folder).exists():
+        after_epoch(load_recorded(folder)[0].to(options.get("device", "cpu")), metrics["history"])
+    return metrics
 
 
 def _weights_of(folder: Path, epoch: int | None = None) -> Path:

@@ -9,7 +9,7 @@ _NAMES = {
     "model": "forward_features pool_tokens count_parameters cross_entropy softmax_loss_floor confusion_counts",
     "training": "mean_over_images accuracy_per_class warmup_cosine parameter_groups smooth_labels random_crop "
     "mix_pairs",
-    "recipes": "update_average cut_and_mix split_product most_confused_pairs expected_calibration_error loss_weights",
+    "recipes": "most_confused_pairs expected_calibration_error update_average cut_and_mix split_product loss_weights",
     "attention_maps": "record_maps rollout weight_gradient mean_distance mass_on_object hide_top",
     "pretrained": "top_k_names memory_of rename_key split_in_proj loading_report linear_probe",
     "what_matters": "effect_interval equal_width crossing shift",
