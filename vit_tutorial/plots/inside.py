@@ -116,7 +116,11 @@ def show_maps(
     return fig
 
 
-def attention_grid(image: Shaped[Tensor, "c H W"], maps: Float[Tensor, "layers heads gh gw"]) -> "Figure":
+def attention_grid(
+    image: Shaped[Tensor, "c H W"],
+    maps: Float[Tensor, "layers heads gh gw"],
+    limits: tuple[float, float] | None = None,
+) -> "Figure":
     """The maps of one image, a column for each layer and a row for each head, counted from 1, on one colour scale.
 
     Args and errors are those of :func:`show_maps`.
@@ -124,7 +128,7 @@ def attention_grid(image: Shaped[Tensor, "c H W"], maps: Float[Tensor, "layers h
     layers, heads = maps.shape[:2]
     titles = [f"layer {layer + 1},\nhead {head + 1}" for head in range(heads) for layer in range(layers)]
     images, panels = repeat(image, "c H W -> b c H W", b=len(titles)), rearrange(maps, "l h gh gw -> (h l) gh gw")
-    return show_maps(images, panels, titles, layers, size=1.35)
+    return show_maps(images, panels, titles, layers, limits=limits, size=1.35)
 
 
 def distance_by_depth(
