@@ -5,7 +5,14 @@ import torch
 from devices import Accelerator, Away, send_away
 
 from vit_tutorial import ViT, ViTConfig
-from vit_tutorial.attention_maps import attention_mass, hide_patches, mask_coverage, patch_saliency, pointing_game
+from vit_tutorial.attention_maps import (
+    attention_mass,
+    hide_patches,
+    mask_coverage,
+    patch_saliency,
+    peak_coverage,
+    pointing_game,
+)
 
 
 def corner_mask() -> torch.Tensor:
@@ -33,15 +40,28 @@ def test_a_uniform_map_gets_the_object_s_share_of_the_image_whatever_its_scale()
 
 def test_pointing_by_hand():
     maps = torch.tensor([[[0.0, 9.0], [1.0, 2.0]], [[0.0, 1.0], [9.0, 2.0]], [[9.0, 1.0], [0.0, 2.0]]])
-    got = pointing_game(maps, corner_mask().expand(3, 4, 6))
-    torch.testing.assert_close(got, torch.tensor([1, 1 / 6, 0]))
+    masks = corner_mask().expand(3, 4, 6)
+    torch.testing.assert_close(peak_coverage(maps, masks), torch.tensor([1, 1 / 6, 0]))
+    torch.testing.assert_close(pointing_game(maps, masks), torch.tensor([1.0, 0, 0]))
+
+
+def test_half_of_a_patch_is_a_hit():
+    mask = torch.zeros(2, 2, 4, dtype=torch.bool)
+    mask[0, :, 3] = True  # half of the right patch
+    mask[1, 0, 3] = True  # a quarter
+    right = torch.tensor([[[0.0, 1.0]]]).expand(2, 1, 2)
+    torch.testing.assert_close(pointing_game(right, mask), torch.tensor([1.0, 0.0]))
+    torch.testing.assert_close(peak_coverage(right, mask), torch.tensor([0.5, 0.25]))
 
 
 def test_the_highest_patches_share_the_point():
     mask = torch.rand(5, 6, 12) < 0.3
-    torch.testing.assert_close(pointing_game(torch.full((5, 3, 4), 0.7), mask), mask.float().mean((1, 2)))
+    even, hits = torch.full((5, 3, 4), 0.7), mask_coverage(mask, (3, 4)) >= 0.5
+    torch.testing.assert_close(peak_coverage(even, mask), mask.float().mean((1, 2)))
+    torch.testing.assert_close(pointing_game(even, mask), hits.float().mean((1, 2)))
     two = torch.tensor([[[0.0, 9.0], [9.0, 2.0]]])
-    torch.testing.assert_close(pointing_game(two, corner_mask()), torch.tensor([(1 + 1 / 6) / 2]))
+    torch.testing.assert_close(peak_coverage(two, corner_mask()), torch.tensor([(1 + 1 / 6) / 2]))
+    torch.testing.assert_close(pointing_game(two, corner_mask()), torch.tensor([0.5]))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
@@ -49,8 +69,8 @@ def test_fractions_have_the_dtype_of_the_maps_and_their_accuracy(dtype):
     """One map, 1 on the left patch and 3 on the right; the object covers a third and two thirds of these."""
     mask = torch.tensor([[[1, 0, 0, 1, 1, 0]]], dtype=torch.bool)
     maps = torch.tensor([[[1, 3]]], dtype=dtype)
-    mass, point = attention_mass(maps, mask), pointing_game(maps, mask)
-    assert mass.dtype == point.dtype == dtype
+    mass, point, hit = (measure(maps, mask) for measure in (attention_mass, peak_coverage, pointing_game))
+    assert mass.dtype == point.dtype == hit.dtype == dtype and hit == 1
     accuracy = 1e-15 if dtype == torch.float64 else 1e-3
     assert mass.item() == pytest.approx(7 / 12, abs=accuracy)
     assert point.item() == pytest.approx(2 / 3, abs=accuracy)
@@ -163,6 +183,7 @@ def test_classes_patches_and_masks_may_be_on_another_device():
         lambda model, images, maps: hide_patches(images, patches, (2, 3), grey),
         lambda model, images, maps: attention_mass(maps, mask),
         lambda model, images, maps: pointing_game(maps, mask),
+        lambda model, images, maps: peak_coverage(maps, mask),
     ]
     wanted = [ask(model, images, maps) for ask in questions]
     with Accelerator():

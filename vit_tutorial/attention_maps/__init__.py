@@ -5,6 +5,7 @@ from vit_tutorial.attention_maps.faithfulness import (
     hide_patches,
     mask_coverage,
     patch_saliency,
+    peak_coverage,
     pointing_game,
 )
 from vit_tutorial.attention_maps.maps import (
@@ -26,6 +27,7 @@ __all__ = [
     "hide_patches",
     "mask_coverage",
     "patch_saliency",
+    "peak_coverage",
     "pointing_game",
     "record_attention",
 ]

@@ -38,17 +38,34 @@ def attention_mass(maps: Float[Tensor, "b gh gw"], mask: Bool[Tensor, "b H W"]) 
 
 
 def pointing_game(maps: Float[Tensor, "b gh gw"], mask: Bool[Tensor, "b H W"]) -> Float[Tensor, " b"]:
-    """Whether the map's highest patch is on the object: the chance that a random pixel of that patch belongs to it.
+    """Whether the map points at the object: 1, a hit, if at least half of its highest patch belongs to it, else 0.
+
+    Patches that are equally high share the point. So a uniform map gets the fraction of patches that are hits.
+
+    Raises:
+        ValueError: if the map's grid does not divide the mask.
+
+    Source: Zhang et al. 2018, "Top-down neural attention by excitation backprop", section 4.1. Their maps have a value
+    for each pixel; here the patch takes the pixel's place.
+    """
+    highest = _highest(maps)
+    hits = mask_coverage(mask.to(maps.device), tuple(maps.shape[1:])) >= 0.5
+    return (highest & hits).sum(dim=(1, 2)).to(maps.dtype) / highest.sum(dim=(1, 2)).to(maps.dtype)
+
+
+def peak_coverage(maps: Float[Tensor, "b gh gw"], mask: Bool[Tensor, "b H W"]) -> Float[Tensor, " b"]:
+    """The fraction of the map's highest patch that belongs to the object: a pointing game with a point for each pixel.
 
     Patches that are equally high share the point. So a uniform map gets the object's fraction of the image.
 
     Raises:
-        ValueError: when the map's grid does not divide the mask.
-
-    Source: Zhang et al. 2016, "Top-down neural attention by excitation backprop", section 4.1.
+        ValueError: if the map's grid does not divide the mask.
     """
-    highest = (maps == maps.amax(dim=(1, 2), keepdim=True)).to(maps.dtype)
-    return attention_mass(highest, mask)
+    return attention_mass(_highest(maps).to(maps.dtype), mask)
+
+
+def _highest(maps: Float[Tensor, "b gh gw"]) -> Bool[Tensor, "b gh gw"]:
+    return maps == maps.amax(dim=(1, 2), keepdim=True)
 
 
 def hide_patches(

@@ -10,13 +10,16 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from vit_tutorial.plots.basics import show_images, spread_patches
-from vit_tutorial.plots.colours import PALETTE
+from vit_tutorial.plots.colours import COLOURS, PALETTE
 from vit_tutorial.validate import check_divisible
 
 if TYPE_CHECKING:  # see basics.py
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
+
+PALE = 0.4  # black in an image under a map is this grey, so that the map stands out
 
 
 def overlay_map(
@@ -26,9 +29,10 @@ def overlay_map(
     limits: tuple[float, float],
     ax: "Axes | None" = None,
 ) -> "AxesImage":
-    """A map over the patches, laid on its image in faded colours; no smoothing hides the grid of patches.
+    """A map over the patches, laid on its image in pale grey; no smoothing hides the grid of patches.
 
-    What is low is drawn thinly, so that the image shows through.
+    Colour belongs to the map alone: the more attention a patch gets, the more of it. What is low is drawn thinly, so
+    that the image shows through.
 
     Args:
         image: ``(c, H, W)``, floating point in 0..1 or uint8.
@@ -53,16 +57,20 @@ def overlay_map(
     for axis, pixels, patches in zip(("height", "width"), image.shape[1:], values.shape, strict=True):
         check_divisible(f"image {axis}", pixels, "the map's grid of", patches)
         sides.append(pixels // patches)
-    colours = image.float() / (255 if image.dtype == torch.uint8 else 1)
-    faded = repeat((colours + colours.mean(dim=0)) / 2, "c H W -> H W (c rgb)", rgb=3 // len(image))
-    ax.imshow(faded.cpu().numpy())
+    grey = image.float().mean(dim=0) / (255 if image.dtype == torch.uint8 else 1)
+    ax.imshow(PALE + (1 - PALE) * grey.cpu().numpy(), cmap="gray", vmin=0, vmax=1)
     pixels = repeat(values, "gh gw -> (gh ph) (gw pw)", ph=sides[0], pw=sides[1])
     ax.set_title(title)
     ax.axis("off")
-    cover = 0.25 + 0.65 * ((pixels - low) / (high - low)).clamp(0, 1)
-    drawn = ax.imshow(pixels.cpu().numpy(), cmap="viridis", vmin=low, vmax=high, interpolation="nearest")
-    drawn.set_alpha(cover.cpu().numpy())
-    return drawn
+    return ax.imshow(pixels.cpu().numpy(), cmap=_thin_to_full(), vmin=low, vmax=high, interpolation="nearest")
+
+
+def _thin_to_full() -> "Colormap":
+    """From nothing to the colour of attention; on paper, from white."""
+    from matplotlib.colors import LinearSegmentedColormap, to_rgb
+
+    colour = to_rgb(COLOURS["attention"])
+    return LinearSegmentedColormap.from_list("attention", [(*colour, 0.0), (*colour, 0.95)])
 
 
 def show_maps(
@@ -104,11 +112,15 @@ def show_maps(
     for ax, *panel in zip(axes.flat, images, maps, titles, strict=False):
         overlay_map(*panel, limits, ax)
     beyond = "max" if float(maps.max()) > limits[1] else "neither"
-    fig.colorbar(ScalarMappable(Normalize(*limits), "viridis"), ax=axes, label=label, extend=beyond)
+    fig.colorbar(ScalarMappable(Normalize(*limits), _thin_to_full()), ax=axes, label=label, extend=beyond)
     return fig
 
 
-def attention_grid(image: Shaped[Tensor, "c H W"], maps: Float[Tensor, "layers heads gh gw"]) -> "Figure":
+def attention_grid(
+    image: Shaped[Tensor, "c H W"],
+    maps: Float[Tensor, "layers heads gh gw"],
+    limits: tuple[float, float] | None = None,
+) -> "Figure":
     """The maps of one image, a column for each layer and a row for each head, counted from 1, on one colour scale.
 
     Args and errors are those of :func:`show_maps`.
@@ -116,7 +128,7 @@ def attention_grid(image: Shaped[Tensor, "c H W"], maps: Float[Tensor, "layers h
     layers, heads = maps.shape[:2]
     titles = [f"layer {layer + 1},\nhead {head + 1}" for head in range(heads) for layer in range(layers)]
     images, panels = repeat(image, "c H W -> b c H W", b=len(titles)), rearrange(maps, "l h gh gw -> (h l) gh gw")
-    return show_maps(images, panels, titles, layers, size=1.35)
+    return show_maps(images, panels, titles, layers, limits=limits, size=1.35)
 
 
 def distance_by_depth(
