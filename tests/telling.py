@@ -8,7 +8,16 @@ from build import fold, title_of
 from notebook_rules import FENCE, SPAN, cells, tree
 
 # The chapters that are told anew; the others follow.
-TOLD = ("01_patches", "02_positions", "03_attention", "04_encoder", "05_model", "11_speed", "12_clinic")
+TOLD = (
+    "01_patches",
+    "02_positions",
+    "03_attention",
+    "04_encoder",
+    "05_model",
+    "10_what_matters",
+    "11_speed",
+    "12_clinic",
+)
 # Words on the spine; 2,500 elsewhere.
 WORDS = {"03_attention": 3000, "07_recipes": 3000, "10_what_matters": 3000, "12_clinic": 3000}
 IMPORTS = 3  # lines in view

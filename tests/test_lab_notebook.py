@@ -40,9 +40,8 @@ ROWS = [row("base", 0.59, 0.7, 0), row("base", 0.61, 0.7, 1), row("wide", 0.49, 
 
 
 def lines(text: str) -> list[list[str]]:
-    return [
-        re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", line) for line in re.findall(r"<tr>(.*?)</tr>", html.unescape(text))
-    ]
+    rows = re.findall(r"<tr>(.*?)</tr>", html.unescape(text))
+    return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in rows]
 
 
 def test_a_table_by_hand():

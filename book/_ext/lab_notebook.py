@@ -148,11 +148,11 @@ def the_bases(rows_of: dict[str, list[dict]]) -> str:
 
 def over_fractions(rows_of: dict[str, list[dict]]) -> str:
     """How far the ResNet is ahead of the ViT on each fraction of the images."""
-    columns = {"data": [], "ResNet, epochs": []} | {f"{percent} %": [] for percent in (*sorted(FRACTIONS), 100)}
+    columns = {"data": [], "epochs": []} | {f"{percent} %": [] for percent in (*sorted(FRACTIONS), 100)}
     for name, rows in rows_of.items():
         for model, words in zip(RESNETS, ("as many", "as much time"), strict=True):
             columns["data"].append(NAMES[name])
-            columns["ResNet, epochs"].append(words)
+            columns["epochs"].append(words)
             for percent in (*sorted(FRACTIONS), 100):
                 ends = f"fraction-{percent}"
                 vit, resnet = (ends, f"{model}-{ends}") if percent < 100 else ("base", model)
