@@ -6,8 +6,11 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
+from _ext.rooms import NOT_ATTEMPTED
 from bs4 import BeautifulSoup
-from notebook_rules import NOTEBOOKS, ROOT, badge, cells, read
+from notebook_rules import NOTEBOOKS, ROOT, badge, cells, code_of, read
+
+from vit_tutorial.data import load_dataset
 
 HTML = ROOT / "_build" / "html"
 EXECUTED = ROOT / "_build" / "executed"
@@ -114,9 +117,27 @@ def test_chapter_shows_what_nbmake_got(path):
         output.text.rstrip().split("\n")[-1].split("\r")[-1] for output in outputs if output.output_type == "stream"
     ]
     assert len(printed) >= 3  # one for each exercise at least
-    assert [line for line in printed if line not in text] == []
+    assert [line for line in printed if line not in text and NOT_ATTEMPTED not in line] == []
+    assert NOT_ATTEMPTED not in text
     drawn = [output for output in outputs if {"image/png", "image/svg+xml"} & set(output.get("data", {}))]
     assert len(soup.select("article div.cell_output img")) == len(drawn) >= 3
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_page_on_stand_in_data_says_so_at_its_top(path):
+    named = {name for name in ("mnist", "cifar10") if f'load_dataset("{name}"' in code_of(path.stem)}
+    missing = [name for name in named if not is_there(name)]
+    banners = page(f"notebooks/{path.stem}").select("article .stand-in")
+    assert bool(banners) == bool(missing), missing
+    assert all("stand in for them" in banner.text for banner in banners)
+
+
+def is_there(name: str) -> bool:
+    try:
+        load_dataset(name, "test", download=False)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -255,6 +255,15 @@ def test_fallback_warns(tmp_path, no_network):
     assert resized.image_shape == (1, 28, 28)
 
 
+def test_nothing_stands_in_where_the_book_is_published(monkeypatch, tmp_path, no_network):
+    monkeypatch.setenv("VIT_TUTORIAL_STRICT", "1")
+    with pytest.raises(FileNotFoundError, match=r"MNIST is not at hand.*VIT_TUTORIAL_STRICT is set, so 'digits' may"):
+        load_dataset("mnist", "val", root=tmp_path, fallback="digits")
+    monkeypatch.setenv("VIT_TUTORIAL_STRICT", "0")
+    with pytest.warns(UserWarning, match="Going on with 'digits' instead"):
+        load_dataset("mnist", "val", root=tmp_path, fallback="digits")
+
+
 def test_no_fallback_and_no_warning_where_the_data_is(root, no_network):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -12,6 +12,7 @@ from _ext.cards import minutes
 from notebook_rules import NOTEBOOKS, ROOT, cells, code_of, exercise_calls, page, read
 
 from vit_tutorial import PRESETS, patchify
+from vit_tutorial.cli import duration
 from vit_tutorial.clinic import PATIENTS
 from vit_tutorial.data import data_root
 from vit_tutorial.recipes import RECIPES
@@ -96,8 +97,12 @@ def test_the_settings_of_running_it_are_read():
     assert quick == {"06_training", "07_recipes", "09_pretrained", "10_what_matters", "11_speed"}
     text = page("book/running.md")
     assert "chapters 6 and 7 to the end, 9 and 10 longer, and 11 measures the larger model" in text
-    assert set(re.findall(r"VIT_TUTORIAL_\w+", text)) == {"VIT_TUTORIAL_BUDGET", "VIT_TUTORIAL_DATA"}
-    assert "VIT_TUTORIAL_DATA" in page("vit_tutorial/data/load.py")
+    assert set(re.findall(r"VIT_TUTORIAL_\w+", text)) == {
+        f"VIT_TUTORIAL_{name}" for name in ("BUDGET", "DATA", "STRICT")
+    }
+    assert {"VIT_TUTORIAL_DATA", "VIT_TUTORIAL_STRICT"} <= set(
+        re.findall(r"VIT_TUTORIAL_\w+", page("vit_tutorial/data/load.py"))
+    )
 
 
 def test_running_it_names_the_folder_of_the_data(monkeypatch):
@@ -173,12 +178,6 @@ def test_hand_outs_have_no_solutions_and_all_exercises(tmp_path, monkeypatch):
         )
         assert "<summary>Solution" not in text and "<summary>Answers" not in text
         nbformat.validate(copy)
-
-
-def duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def test_recipes_on_the_api_page_are_those_recorded():

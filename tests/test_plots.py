@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.colors import to_rgb
+from torch import nn
 
 from vit_tutorial import plots
 
@@ -205,3 +206,56 @@ def test_filters_share_one_scale_around_grey():
     np.testing.assert_allclose(fig.axes[1].images[0].get_array()[0, :, 2], [0.5, 1.0])
     with pytest.raises(ValueError, match="1 or 3 channels can be shown as colours, these have 4"):
         plots.patch_filters(torch.rand(2, 4, 3, 3))
+
+
+# While it trains -----------------------------------------------------------------------------------------------------
+
+HISTORY = [
+    {"train_loss": 2.0, "val_loss": 1.8, "train_accuracy": 0.3, "val_accuracy": 0.4, "lr": 1e-3, "seconds": 90.0},
+    {"train_loss": 1.5, "val_loss": 1.4, "train_accuracy": 0.5, "val_accuracy": 0.6125, "lr": 1e-3, "seconds": 60.0},
+]
+
+
+def test_training_curves_are_the_history():
+    loss, accuracy = plots.training_curves(HISTORY, epochs=10).axes
+    lines = {line.get_label(): line.get_ydata() for line in accuracy.lines}
+    assert list(lines["validation"]) == pytest.approx([40, 61.25])
+    assert list(lines["training"]) == pytest.approx([30, 50])
+    assert [list(line.get_ydata()) for line in loss.lines] == [[2.0, 1.5], [1.8, 1.4]]
+    assert loss.get_xlim()[1] > 10
+    with pytest.raises(ValueError, match="at least one epoch"):
+        plots.training_curves([])
+
+
+def test_live_curves_print_a_line_in_a_terminal(capsys):
+    show = plots.LiveCurves(10)
+    show(nn.Identity(), HISTORY[:1])
+    show(nn.Identity(), HISTORY)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "epoch 1 of 10: loss 2.000, validation 40.0%, 90.0 s, about 13:30 left"
+    assert second == "epoch 2 of 10: loss 1.500, validation 61.3%, 60.0 s, about 08:00 left"
+    plots.LiveCurves(2)(nn.Identity(), HISTORY)
+    assert capsys.readouterr().out.rstrip().endswith("60.0 s")
+
+
+def test_live_curves_redraw_one_figure_in_a_notebook(monkeypatch):
+    shown = []
+
+    class Display:
+        def update(self, fig):
+            shown.append(("again", fig._suptitle.get_text()))
+
+    def display(fig, display_id):
+        shown.append(("first", fig._suptitle.get_text()))
+        return Display()
+
+    monkeypatch.setattr("vit_tutorial.plots.training._in_notebook", lambda: True)
+    monkeypatch.setattr("IPython.display.display", display)
+    before = plt.get_fignums()
+    show = plots.LiveCurves(2)
+    show(nn.Identity(), HISTORY[:1])
+    show(nn.Identity(), HISTORY)
+    assert [how for how, _ in shown] == ["first", "again"]
+    assert "1 of 2" in shown[0][1]
+    assert "2 of 2" in shown[1][1]
+    assert plt.get_fignums() == before

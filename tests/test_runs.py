@@ -19,6 +19,7 @@ from vit_tutorial.runs import (
     load_recorded,
     recipe_from_dict,
     recorded_runs,
+    run_once,
     run_recipe,
 )
 from vit_tutorial.training import evaluate
@@ -307,3 +308,39 @@ def test_stored_weights_give_the_stored_accuracy(name):
         test = test[:: len(test) // 1000]  # of every class, as some sets are sorted
         within = 3 * (stored * (1 - stored) / len(test)) ** 0.5
     assert evaluate(model, test, recipe)["accuracy"] == pytest.approx(stored, abs=within)
+
+
+# Once, and epoch by epoch --------------------------------------------------------------------------------------------
+
+
+def test_a_finished_run_is_not_trained_again(monkeypatch, tmp_path):
+    metrics = run_once("digits", TINY, tmp_path / "mine", progress=False)
+    monkeypatch.setattr(runs, "fit", lambda *args, **kwargs: pytest.fail("it trains again"))
+    assert run_once("digits", TINY, tmp_path / "mine", progress=False) == json.loads(json.dumps(metrics))
+    with pytest.raises(ValueError, match=r"mine holds a finished run with another epochs: 2, asked for is 3"):
+        run_once("digits", replace(TINY, epochs=3), tmp_path / "mine", progress=False)
+
+
+def test_weights_are_kept_after_each_epoch_that_is_asked_for_also_by_a_run_that_goes_on(tmp_path):
+    seen = []
+
+    def stop_after_two(model, history):
+        seen.append((len(history), evaluate(model, load_split(recipe, "val"), recipe)["loss"], history[-1]["val_loss"]))
+        if len(history) == 3 and len(seen) == 3:
+            raise KeyboardInterrupt
+
+    recipe = replace(TINY, epochs=4, ema=0.9)
+    options = {"keep_epochs": (1, 4), "progress": False, "after_epoch": stop_after_two}
+    with pytest.raises(KeyboardInterrupt):
+        run_recipe("digits", recipe, tmp_path, **options)
+    metrics = run_recipe("digits", recipe, tmp_path, **options)
+    assert [epoch for epoch, *_ in seen] == [1, 2, 3, 3, 4]  # the third was not finished
+    assert all(here == pytest.approx(noted, abs=1e-6) for _, here, noted in seen)  # the EMA, which was evaluated
+    assert sorted(path.name for path in tmp_path.glob("epoch-*")) == ["epoch-1.safetensors", "epoch-4.safetensors"]
+    (first, _), (fourth, _), (last, _) = (load_recorded(tmp_path, epoch) for epoch in (1, 4, None))
+    val = load_split(recipe, "val")
+    assert evaluate(first, val, recipe)["loss"] == pytest.approx(metrics["history"][0]["val_loss"], abs=1e-3)
+    for name, value in last.state_dict().items():
+        assert torch.equal(fourth.state_dict()[name], value)
+    with pytest.raises(ValueError, match="after epoch 2 were not kept"):
+        load_recorded(tmp_path, 2)

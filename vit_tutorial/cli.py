@@ -15,6 +15,7 @@ import tyro
 from tyro.conf import CascadeSubcommandArgs, Fixed, FlagCreatePairsOff, Positional, Suppress, arg, subcommand
 
 from vit_tutorial.attention_maps import attention_gradients, attention_map, gradient_rollout
+from vit_tutorial.clinic.signs import are_probabilities
 from vit_tutorial.data import NAMES, SPLITS, Dataset, data_root, load_dataset
 from vit_tutorial.data.folders import check_test
 from vit_tutorial.data.images import decode_all
@@ -26,7 +27,6 @@ from vit_tutorial.what_matters.sweeps import load_sweep, run_sweep
 from vit_tutorial.what_matters.variants import SWEEPS
 
 MANY_TOKENS = 500  # ViT-B/16 has 197
-PROBABILITIES = ("softmax-head", "patient:softmax before cross-entropy")  # these models return them, not logits
 Flag = FlagCreatePairsOff[bool]  # --quiet, without --no-quiet
 
 
@@ -54,7 +54,7 @@ def _announce(recipe: Recipe, device: str) -> None:
         if recipe.model.num_tokens > MANY_TOKENS:
             print("so many tokens are slow: a larger --model.patch-size or a smaller --model.img-size makes them fewer")
     if rank_and_world()[1] == 1:
-        print(f"{recipe.epochs} epochs take about {_duration(_expected_seconds(model, recipe, len(train), device))}")
+        print(f"{recipe.epochs} epochs take about {duration(_expected_seconds(model, recipe, len(train), device))}")
 
 
 def _expected_seconds(model: torch.nn.Module, recipe: Recipe, num_images: int, device: str) -> float:
@@ -72,7 +72,8 @@ def _expected_seconds(model: torch.nn.Module, recipe: Recipe, num_images: int, d
     return seconds / images * num_images * recipe.epochs
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds as one would say them: 45 s, 12 min, 1.5 h."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
@@ -262,7 +263,7 @@ class Predict:
             images = images.float().mean(1, keepdim=True).byte()
         dataset = Dataset(images, torch.zeros(len(images), dtype=torch.long), classes, "")
         outputs = predict(model.to(self.device), dataset, recipe)
-        probabilities = outputs if recipe.arch in PROBABILITIES else outputs.softmax(dim=-1)
+        probabilities = outputs if are_probabilities(outputs) else outputs.softmax(dim=-1)
         best, indices = probabilities.topk(min(3, len(classes)))
         told = [
             [f"{classes[k]} {p:.1%}" for p, k in zip(*row, strict=True)]

@@ -4,7 +4,7 @@ import json
 import platform
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, fields
 from functools import cache
@@ -27,7 +27,7 @@ from vit_tutorial.data.sources import CLASSES
 from vit_tutorial.recipes import Recipe, load_split, make_model
 from vit_tutorial.training.checkpoints import reason, write_whole
 from vit_tutorial.training.distributed import rank_and_world
-from vit_tutorial.training.loop import evaluate, fit, in_bf16
+from vit_tutorial.training.loop import AfterEpoch, evaluate, fit, in_bf16
 
 FOLDER = Path(__file__).parent / "recorded"  # ships with the package
 OWN_RUNS = Path("runs")  # the user's, in the working directory
@@ -40,7 +40,9 @@ def run_recipe(
     *,
     device: str = "cpu",
     keep_weights: bool = True,
+    keep_epochs: Collection[int] = (),
     progress: bool = True,
+    after_epoch: AfterEpoch | None = None,
 ) -> dict:
     """Train a recipe to the end and record it in ``folder``; an interrupted run resumes from its checkpoint there.
 
@@ -52,7 +54,10 @@ def run_recipe(
         folder: for the metrics, the weights and, until the run ends, a checkpoint.
         device: where to train.
         keep_weights: whether to store the final weights, in half precision.
+        keep_epochs: store the weights after these epochs too, counted from 1; ``load_recorded(folder, epoch)`` reads
+            them.
         progress: whether to show a progress bar.
+        after_epoch: see :func:`~vit_tutorial.training.fit`.
 
     Returns:
         the metrics, as stored in ``metrics.json``.
@@ -73,8 +78,24 @@ def run_recipe(
     checkpoint = folder / "checkpoint.pt"
     made = provenance(device)  # now, because the checkout may move on while this runs
     writes = rank_and_world()[0] == 0
+
+    def keep_and_show(model: nn.Module, history: list[dict[str, float]]) -> None:
+        if len(history) in keep_epochs:
+            write_whole(_weights_of(folder, len(history)), _packed(model))
+        if after_epoch:
+            after_epoch(model, history)
+
     with running_alone(folder) if writes else nullcontext():
-        history = fit(model, train, val, recipe, device=device, checkpoint=checkpoint, progress=progress)
+        history = fit(
+            model,
+            train,
+            val,
+            recipe,
+            device=device,
+            checkpoint=checkpoint,
+            progress=progress,
+            after_epoch=keep_and_show,
+        )
         test = load_split(recipe, "test")
         check_test({"classes": train.classes, "split": train.split}, test)
         metrics = {
@@ -92,9 +113,9 @@ def run_recipe(
             **made,
         }
         if writes:
-            weights = folder / "model.safetensors"
+            weights = _weights_of(folder)
             if keep_weights:
-                content = save({key: _half(value).contiguous().cpu() for key, value in model.state_dict().items()})
+                content = _packed(model)
                 metrics["checksum"] = _checksum(content)
                 write_whole(weights, content)
             else:
@@ -102,6 +123,35 @@ def run_recipe(
             write_whole(folder / "metrics.json", (json.dumps(metrics, indent=1) + "\n").encode())
             checkpoint.unlink(missing_ok=True)
     return metrics
+
+
+def run_once(name: str, recipe: Recipe, folder: Path, **options) -> dict:
+    """What :func:`run_recipe` does, unless this very run is finished in ``folder``: then its metrics, at once.
+
+    Args:
+        options: of :func:`run_recipe`.
+
+    Raises:
+        ValueError: if a run of another recipe is finished there, and as :func:`run_recipe`.
+    """
+    if not (folder / "metrics.json").exists():
+        return run_recipe(name, recipe, folder, **options)
+    there, here = load_metrics(folder)["recipe"], json.loads(json.dumps(asdict(recipe)))
+    if differ := sorted(key for key in there.keys() | here.keys() if there.get(key) != here.get(key)):
+        key = differ[0]
+        raise ValueError(
+            f"{folder} holds a finished run with another {key}: {there.get(key)}, asked for is {here.get(key)}. "
+            "Delete the folder, or choose another name"
+        )
+    return load_metrics(folder)
+
+
+def _weights_of(folder: Path, epoch: int | None = None) -> Path:
+    return folder / ("model.safetensors" if epoch is None else f"epoch-{epoch}.safetensors")
+
+
+def _packed(model: nn.Module) -> bytes:
+    return save({key: _half(value).contiguous().cpu() for key, value in model.state_dict().items()})
 
 
 @contextmanager
@@ -241,25 +291,27 @@ def load_classes(run: str | Path) -> tuple[str, ...]:
     return tuple(metrics["classes"] if "classes" in metrics else CLASSES[dataset])
 
 
-def load_recorded(run: str | Path) -> tuple[nn.Module, Recipe]:
+def load_recorded(run: str | Path, epoch: int | None = None) -> tuple[nn.Module, Recipe]:
     """A run's model, with its stored weights and in evaluation mode, and its recipe.
 
     Args:
         run: its name, or its folder.
+        epoch: the weights as they were after this epoch, if the run kept them; see :func:`run_recipe`.
 
     Raises:
         ValueError: if there is no such run, its metrics are damaged, its weights were not kept, are damaged or do not
             fit its recipe, or the recipe has fields that this version does not know.
     """
     folder = find_run(run)
-    path = folder / "model.safetensors"
+    path = _weights_of(folder, epoch)
     if not path.exists():
-        raise ValueError(f"the weights of {folder.name!r} were not kept; its metrics are in {folder}")
+        which = "" if epoch is None else f" after epoch {epoch}"
+        raise ValueError(f"the weights of {folder.name!r}{which} were not kept; its metrics are in {folder}")
     metrics = load_metrics(folder)
     recipe = recipe_from_dict(metrics["recipe"])
     model = ARCHS[recipe.arch](recipe.model)
     content = path.read_bytes()
-    kept, found = metrics.get("checksum"), _checksum(content)
+    kept, found = metrics.get("checksum") if epoch is None else None, _checksum(content)
     if kept not in (None, found):  # older runs have none
         raise ValueError(f"{path} is damaged: its checksum is {found}, was {kept}; train the run again")
     try:

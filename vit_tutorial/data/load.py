@@ -46,7 +46,8 @@ def load_dataset(
             its shorter side and cut out in the middle.
         root: folder of the data; :func:`data_root` otherwise.
         download: whether to download what is missing.
-        fallback: the set to go on with, after a warning, if ``name`` is not available.
+        fallback: the set to go on with, after a warning, if ``name`` is not available; not if ``$VIT_TUTORIAL_STRICT``
+            is set to anything but 0, as when the book is published.
         memory: a folder whose split takes more bytes than this is streamed.
 
     Raises:
@@ -74,6 +75,8 @@ def load_dataset(
     except FileNotFoundError as error:
         if fallback is None:
             raise
+        if os.environ.get("VIT_TUTORIAL_STRICT", "0") != "0":
+            raise FileNotFoundError(f"{error} VIT_TUTORIAL_STRICT is set, so {fallback!r} may not stand in.") from error
         warnings.warn(f"{error} Going on with {fallback!r} instead.", stacklevel=2)
         return load_dataset(fallback, split, img_size=img_size, root=root, download=download)
     return dataset if img_size is None else dataset.resize(img_size)

@@ -45,7 +45,7 @@ def mnist(root: Path, split: str, download: bool) -> Dataset:
         raise ValueError(f"{root / 'MNIST' / 'raw'} has {found}, which do not belong together; {_RETRY}")
     if (labels > 9).any():
         raise ValueError(f"{root / 'MNIST' / 'raw' / names[1]} has a label {labels.max()}; digits are 0 to 9; {_RETRY}")
-    return _without_val(Dataset(images[:, None], labels.long(), tuple("0123456789"), "MNIST"), split)
+    return _without_val(Dataset(images[:, None], labels.long(), CLASSES["mnist"], "MNIST"), split)
 
 
 def _read_idx(path: Path) -> UInt8[Tensor, "..."]:

@@ -6,7 +6,7 @@ _NAMES = {
     "attention": "softmax_rows attention_weights split_heads merge_heads weights_from_kernel row_entropy fuse_qkv "
     "rows_are_independent",
     "encoder": "pre_norm_block layer_norm gelu drop_path norm_is_alive drop_path_rates block_multiply_adds",
-    "model": "forward_features pool_tokens count_parameters cross_entropy confusion_counts softmax_loss_floor",
+    "model": "forward_features pool_tokens count_parameters cross_entropy softmax_loss_floor confusion_counts",
     "training": "mean_over_images accuracy_per_class warmup_cosine parameter_groups smooth_labels random_crop "
     "mix_pairs",
     "recipes": "update_average cut_and_mix split_product most_confused_pairs expected_calibration_error loss_weights",

@@ -12,11 +12,13 @@ from vit_tutorial.plots.inside import (
     similarity_grid,
 )
 from vit_tutorial.plots.tables import Table, table
+from vit_tutorial.plots.training import LiveCurves, training_curves
 
 __all__ = [
     "COLOURS",
     "PALETTE",
     "Diagram",
+    "LiveCurves",
     "Table",
     "attention_grid",
     "confusion_matrix",
@@ -30,5 +32,6 @@ __all__ = [
     "similarity_grid",
     "spread_patches",
     "table",
+    "training_curves",
     "use_style",
 ]

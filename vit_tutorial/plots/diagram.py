@@ -90,8 +90,8 @@ class Pen:
             f'fill="{self.fill(colour)}" stroke="{line}" stroke-width="{width:g}"/>'
         )
 
-    def text(self, x, y, words, *, anchor="start", code=False, bold=False, colour="") -> str:
-        style = ' font-family="ui-monospace, Menlo, Consolas, monospace"' * code + ' font-weight="700"' * bold
+    def text(self, x, y, words, *, anchor="start", bold=False, colour="") -> str:
+        style = ' font-weight="700"' * bold
         return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" fill="{colour or self.ink}"{style}>{words}</text>'
 
     def box(self, x, y, w, h, words, colour, *, line="", width=1.2) -> str:
@@ -176,8 +176,8 @@ def _draw_patches(pen: Pen, x: int, y: int) -> str:
         out.append(pen.token(column, y + 132, _tokens()[i + 1]))
     out.append(pen.box(x + 148, y + 92, 304, 26, "linear projection, c·ph·pw → d", COLOURS["projection"]))
     out.append(pen.arrow((x + 120, y + 46), (x + 150, y + 46)))
-    out.append(pen.text(x + 14, y + 157, "b c H W", code=True))
-    out.append(pen.text(x + 148, y + 157, "b n d", anchor="end", code=True))
+    out.append(pen.text(x + 14, y + 159, "image"))
+    out.append(pen.text(x + 150, y + 159, "tokens", anchor="end"))
     return "".join(out)
 
 

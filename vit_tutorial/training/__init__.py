@@ -4,6 +4,7 @@ from vit_tutorial.training.checkpoints import load_checkpoint, save_checkpoint
 from vit_tutorial.training.distributed import process_group, rank_and_world
 from vit_tutorial.training.ema import EMA
 from vit_tutorial.training.loop import (
+    AfterEpoch,
     TrainConfig,
     batches_of,
     evaluate,
@@ -21,6 +22,7 @@ from vit_tutorial.training.optimizers import Muon, MuonWithAdamW, orthogonalize,
 
 __all__ = [
     "EMA",
+    "AfterEpoch",
     "Muon",
     "MuonWithAdamW",
     "TrainConfig",

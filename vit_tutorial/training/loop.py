@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +23,8 @@ from vit_tutorial.training.distributed import rank_and_world
 from vit_tutorial.training.ema import EMA
 from vit_tutorial.training.optimizers import MuonWithAdamW, parameter_groups
 from vit_tutorial.validate import check_bool, check_fraction, check_int, check_number, check_option
+
+AfterEpoch = Callable[[nn.Module, list[dict[str, float]]], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,6 +242,7 @@ def fit(
     device: torch.device | str = "cpu",
     checkpoint: str | Path | None = None,
     progress: bool = True,
+    after_epoch: AfterEpoch | None = None,
 ) -> list[dict[str, float]]:
     """Train ``model`` in place.
 
@@ -250,6 +254,8 @@ def fit(
         device: where to train; the model stays there.
         checkpoint: a file that is rewritten after each epoch, and from which an interrupted run goes on.
         progress: whether to show a progress bar.
+        after_epoch: called with the model, in evaluation mode and with the weights that were evaluated, and the history
+            so far; of several processes only the first calls it. See ``plots.LiveCurves``.
 
     Returns:
         the history, an entry for each epoch: train and validation loss and accuracy, learning rate at the end,
@@ -268,6 +274,7 @@ def fit(
     train, val = train.to(device), val.to(device)
     optimizer = make_optimizer(model, config)
     ema = EMA(model, config.ema) if config.ema else None
+    evaluated = ema.weights if ema else nullcontext
     history = []
     if checkpoint and Path(checkpoint).exists():
         history = load_checkpoint(checkpoint, model, optimizer, ema, config, train)
@@ -284,7 +291,7 @@ def fit(
         for epoch in range(len(history), config.epochs):
             start = time.perf_counter()
             train_loss, train_accuracy = train_epoch(run, optimizer, train, epoch, config, ema, bar)
-            with ema.weights() if ema else nullcontext():
+            with evaluated():
                 scores = evaluate(model, val, config)
             _stop_unless_sound(model, scores["loss"], epoch, len(batches_of(len(train), epoch, config)), config)
             history.append(
@@ -301,6 +308,9 @@ def fit(
                 f"epoch {epoch + 1}/{config.epochs}: loss {train_loss:.3f}, accuracy {train_accuracy:.2%}, "
                 f"validation {scores['accuracy']:.2%}"
             )
+            if after_epoch and rank == 0:
+                with evaluated():
+                    after_epoch(model.eval(), history)
             if checkpoint and rank == 0:
                 save_checkpoint(checkpoint, model, optimizer, ema, config, history, train)
     if ema:

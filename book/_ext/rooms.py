@@ -1,0 +1,53 @@
+"""Side rooms in one piece, and no noise: what a notebook has to spell out, a page can tidy.
+
+- A folded cell that goes on with a "Going deeper" stands inside it, its result in view once that is open.
+- An exercise that no one has attempted says nothing.
+"""
+
+from bs4 import BeautifulSoup, Tag
+
+GOING_DEEPER = "Going deeper"
+NOT_ATTEMPTED = ": not attempted yet."
+
+
+def tidy(body: str) -> str:
+    soup = BeautifulSoup(body, "html.parser")
+    for output in soup.select("div.cell_output > div.output.stream"):
+        if NOT_ATTEMPTED in output.text and output.text.count("\n") <= 2:
+            parent = output.parent
+            output.decompose()
+            if not parent.find(True):
+                parent.decompose()
+    for room in soup.select("details:not(.hide)"):
+        if room.summary and room.summary.text.strip().startswith(GOING_DEEPER):
+            while _goes_on(cell := room.find_next_sibling()):
+                room.append(cell.extract())
+                _show_result(cell)
+    return str(soup)
+
+
+def _goes_on(element: Tag | None) -> bool:
+    """Whether this is a cell whose code and result are folded under a title that goes deeper."""
+    if element is None or element.name != "div" or "tag_hide-cell" not in element.get("class", ()):
+        return False
+    summary = element.select_one("details.hide > summary")
+    return summary is not None and summary.text.strip().startswith(GOING_DEEPER)
+
+
+def _show_result(cell: Tag) -> None:
+    """The code stays folded; what it shows comes out."""
+    fold = cell.select_one("details.hide")
+    for title in fold.summary.select("p"):
+        title.string = "Code"
+    for output in fold.select("div.cell_output"):
+        fold.insert_after(output.extract())
+
+
+def tidy_page(app, pagename, templatename, context, doctree):
+    if pagename.startswith("notebooks/") and "body" in context:
+        context["body"] = tidy(context["body"])
+
+
+def setup(app):
+    app.connect("html-page-context", tidy_page, priority=850)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

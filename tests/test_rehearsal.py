@@ -1,0 +1,121 @@
+"""What runs on a GPU is rehearsed on one that is pretended: training, recipes, and the code of chapters 6 to 12."""
+
+import copy
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from notebook_rules import NOTEBOOKS, ROOT
+from notebook_rules import code_of as whole_code_of
+from pretended_gpu import pretended_gpu
+from rehearsal import SMALLER, code_of, run_cells
+from torch import nn
+
+from vit_tutorial import ViT, ViTConfig
+from vit_tutorial.recipes import RECIPES
+from vit_tutorial.runs import load_recorded, run_recipe
+
+CONFIG = ViTConfig(img_size=8, patch_size=4, in_chans=1, num_classes=10, embed_dim=24, depth=2, num_heads=3)
+
+
+def test_a_training_on_it_gives_the_numbers_of_the_cpu(tmp_path):
+    model = replace(RECIPES["digits"].model, embed_dim=12, depth=1)
+    recipe = replace(RECIPES["digits"], epochs=2, batch_size=512, model=model, optimizer="muon", ema=0.9)
+    recipe = replace(recipe, augment=replace(recipe.augment, crop=0))  # a GPU's generator draws otherwise
+    wanted = run_recipe("digits", recipe, tmp_path / "cpu", progress=False)["history"]
+    with pretended_gpu():
+        metrics = run_recipe("digits", recipe, tmp_path / "gpu", device="cuda", progress=False)
+    assert metrics["device"] == "a pretended GPU"
+    for got, here in zip(metrics["history"], wanted, strict=True):  # the fused kernel rounds otherwise
+        assert got["train_loss"] == pytest.approx(here["train_loss"], rel=1e-4)
+        assert got["val_loss"] == pytest.approx(here["val_loss"], rel=1e-4)
+    model, _ = load_recorded(tmp_path / "gpu")
+    assert {value.device.type for value in model.state_dict().values()} == {"cpu"}
+
+
+def test_it_looks_like_a_gpu():
+    model = ViT(CONFIG)
+    images = torch.rand(5, 1, 8, 8)
+    wanted = model(images)
+    with pretended_gpu():
+        twin = copy.deepcopy(model).to("cuda")
+        logits = twin(images.to("cuda"))
+        assert logits.device.type == "cuda"
+        assert torch.cuda.is_available()
+        assert logits.cpu().device.type == "cpu"
+        torch.testing.assert_close(logits.cpu(), wanted)
+        again = copy.deepcopy(twin).cpu()
+    assert torch.equal(again(images), wanted)
+    assert not torch.cuda.is_available()
+
+
+class WithTable(nn.Module):
+    """A table that is no buffer stays behind when the module moves."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.table = nn.Parameter(torch.ones(3)), torch.ones(3)
+
+    def forward(self, x):
+        return x * self.scale + self.table
+
+
+FAULTS = {
+    "labels of a loss": lambda x: F.cross_entropy(x, torch.zeros(4, dtype=torch.long)),
+    "a sum": lambda x: x + torch.ones(4, 3),
+    "an index, of a tensor on the CPU": lambda x: torch.ones(3)[x.argmax(-1)],
+    "a table that is no buffer": lambda x: WithTable().to("cuda")(x),
+    "a model that stayed": lambda x: nn.Linear(3, 2)(x),
+    "a generator of the CPU": lambda x: torch.rand(3, device="cuda", generator=torch.Generator()),
+    "a generator of the GPU": lambda x: torch.rand(3, generator=torch.Generator("cuda")),
+    "numpy": lambda x: x.numpy(),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_it_refuses_what_a_gpu_refuses(fault):
+    with pretended_gpu():
+        x = torch.rand(4, 3, device="cuda")
+        with pytest.raises((RuntimeError, TypeError), match=r"same device|a generator on|to numpy"):
+            fault(x)
+
+
+@pytest.mark.parametrize("number", [2, torch.tensor(2.0)])
+def test_single_numbers_may_come_from_the_cpu(number):
+    with pretended_gpu():
+        x = torch.ones(3, device="cuda")
+        assert (x * number).tolist() == [2, 2, 2]
+        assert x[torch.tensor([0, 2])].tolist() == [1, 1]  # so may an index
+
+
+# The chapters ---------------------------------------------------------------------------------------------------------
+
+STEMS = [path.stem for path in NOTEBOOKS if path.stem >= "06"]
+BUDGETS = {stem: ("quick", "full") if "VIT_TUTORIAL_BUDGET" in whole_code_of(stem) else ("full",) for stem in STEMS}
+
+
+@pytest.mark.parametrize(("stem", "budget"), [(stem, budget) for stem in STEMS for budget in BUDGETS[stem]])
+def test_the_code_of_a_chapter_runs_on_a_gpu_with_either_budget(stem, budget):
+    command = [sys.executable, ROOT / "tests/rehearsal.py", stem, budget]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_a_fault_in_a_chapter_is_named_with_its_cell():
+    cells = ["import torch", "x = torch.ones(2, device='cuda')", "y = x + torch.ones(2)"]
+    run_cells("00_sound", cells[:2])
+    with pytest.raises(RuntimeError, match="same device") as caught:
+        run_cells("00_faulty", cells)
+    assert caught.value.__notes__ == ["in 00_faulty, code cell 2:\ny = x + torch.ones(2)"]
+
+
+def test_what_a_rehearsal_makes_smaller_is_there(monkeypatch):
+    assert any("at_once = 1" in cell for cell in code_of("11_speed"))
+    monkeypatch.setitem(SMALLER, "11_speed", {"no such code": ""})
+    with pytest.raises(ValueError, match="11_speed has no 'no such code'"):
+        code_of("11_speed")
