@@ -5,10 +5,8 @@ import re
 
 import nbformat
 from build import fold, title_of
-from notebook_rules import FENCE, NOTEBOOKS, SPAN, cells, tree
+from notebook_rules import FENCE, SPAN, cells, tree
 
-# The chapters that are told anew; the others follow.
-TOLD = tuple(path.stem for path in NOTEBOOKS)
 # Words on the spine; 2,500 elsewhere.
 WORDS = {"03_attention": 3000, "07_recipes": 3000, "10_what_matters": 3000, "12_clinic": 3000}
 IMPORTS = 3  # lines in view

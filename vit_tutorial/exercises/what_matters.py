@@ -167,98 +167,106 @@ EXERCISES["equal_width"] = Exercise(
 )  # fmt: skip
 
 
-def crossing(fractions: Float[Tensor, " k"], a: Float[Tensor, " k"], b: Float[Tensor, " k"]) -> float:
-    """The smallest fraction at which two curves meet, straight lines over its logarithm; nan if nowhere."""
-    x, gap = fractions.log(), a - b
-    for i in range(len(gap)):
-        if gap[i] == 0:
-            return float(fractions[i])
-        if i + 1 < len(gap) and gap[i].sign() != gap[i + 1].sign() != 0:
-            part = gap[i] / (gap[i] - gap[i + 1])
+def fraction_needed(fractions: Float[Tensor, " k"], accuracies: Float[Tensor, " k"], target: float) -> float:
+    """The smallest fraction at which a curve, straight lines over its logarithm, is at the target; nan if nowhere."""
+    if accuracies[0] >= target:
+        return float(fractions[0])
+    x = fractions.log()
+    for i in range(len(x) - 1):
+        if accuracies[i + 1] >= target:
+            part = (target - accuracies[i]) / (accuracies[i + 1] - accuracies[i])
             return float(torch.exp(x[i] + part * (x[i + 1] - x[i])))
     return math.nan
 
 
-def _by_brentq(fractions, a, b):
-    """SciPy's zeros of the gap, between each two points where there is one."""
+def _by_brentq(fractions, accuracies, target):
+    """SciPy's zero of what is still missing, between the first two points where there is one."""
     from scipy.optimize import brentq
 
-    x, gap = fractions.log().numpy(), (a - b).numpy()
-    ends = [(x[i], x[i + 1]) for i in range(len(x) - 1) if gap[i] * gap[i + 1] <= 0]
-    return math.exp(brentq(np.interp, *ends[0], args=(x, gap))) if ends else math.nan
+    x, missing = fractions.log().numpy(), target - accuracies.numpy()
+    if missing[0] <= 0:
+        return float(fractions[0])
+    ends = [(x[i], x[i + 1]) for i in range(len(x) - 1) if missing[i] > 0 >= missing[i + 1]]
+    return math.exp(brentq(np.interp, *ends[0], args=(x, missing))) if ends else math.nan
 
 
-def _zero(x, y, gap, after):
-    return x + gap / (gap - after) * (y - x)
+def _reach(
+    place=lambda x, y, part: x + part * (y - x),
+    x=torch.log,
+    back=torch.exp,
+    order=1,
+    missing=math.nan,
+    first=lambda fractions: float(fractions[0]),
+    reached=lambda accuracy, target: accuracy >= target,
+):
+    """fraction_needed with the place between two points, the axis, the order or an end replaced."""
 
-
-def _cross(place=_zero, x=torch.log, back=torch.exp, order=1, missing=math.nan, ends=True, falling=True):
-    """crossing with the place between two points, the axis or the order replaced."""
-
-    def fn(fractions, a, b):
-        gap, axis = a - b, x(fractions)
-        for i in range(len(gap))[::order]:
-            if ends and gap[i] == 0:
-                return float(fractions[i])
-            if i + 1 < len(gap) and gap[i] * gap[i + 1] < 0 and (falling or gap[i] < 0):
-                return float(back(place(axis[i], axis[i + 1], gap[i], gap[i + 1])))
+    def fn(fractions, accuracies, target):
+        if reached(accuracies[0], target) and first:
+            return first(fractions)
+        axis = x(fractions)
+        for i in range(len(axis) - 1)[::order]:
+            low, high = accuracies[i], accuracies[i + 1]
+            if low < target and reached(high, target):
+                return float(back(place(axis[i], axis[i + 1], (target - low) / (high - low))))
         return missing
 
     return fn
 
 
+def _extrapolated(fractions, accuracies, target):
+    slope = (accuracies[1] - accuracies[0]) / (fractions[1] / fractions[0]).log()
+    return float(fractions[0] * torch.exp((target - accuracies[0]) / slope))
+
+
 FRACTIONS = [0.01, 0.03, 0.1, 0.3, 1.0]
-A, B = [10.0, 40, 70, 80, 84], [30.0, 50, 66, 75, 90]
+RISING, WAVY = [30.0, 50, 66, 75, 90], [30.0, 50, 70, 55, 90]
 
 
-def _curves(a, b=(0.0,) * 5, fractions=FRACTIONS):
-    return lambda: tuple(torch.tensor(values, dtype=torch.float64) for values in (fractions, a, b))
+def _curve(accuracies, target, fractions=FRACTIONS):
+    return lambda: (*(torch.tensor(values, dtype=torch.float64) for values in (fractions, accuracies)), target)
 
 
-CROSSING = {
-    "nan, but the curves meet between 0.03 and 0.1": lambda fractions, a, b: math.nan,
+FRACTION_NEEDED = {
+    "nan, but the curve reaches 60 between 0.03 and 0.1": lambda fractions, accuracies, target: math.nan,
     "the line was drawn over the fractions themselves. Take their logarithm first, and exp of the result":
-        _cross(x=list, back=float),
-    "that is the last place where they meet. Return the smallest fraction": _cross(order=-1),
-    "that is the logarithm of the fraction: take exp of it": _cross(back=float),
-    "that is the logarithm of the fraction, to base 10: take 10 to the power of it": _cross(x=torch.log10, back=float),
-    "the logarithm is to base 10 and the way back to base e: use the same base for both": _cross(x=torch.log10),
-    "the distance was measured from the wrong end: they meet nearer to the smaller gap":
-        _cross(lambda x, y, gap, after: y - gap / (gap - after) * (y - x)),
-    "that is half way between two fractions. Where the gap is 0 depends on its size at both":
-        _cross(lambda x, y, gap, after: (x + y) / 2),
-    "that is the mean of two fractions. The gap says where between them":
-        _cross(lambda x, y, gap, after: (x + y) / 2, list, float),
-    "that is the first fraction after the crossing. They meet between it and the one before":
-        _cross(lambda x, y, gap, after: y),
-    "that is the last fraction before the crossing. They meet between it and the next":
-        _cross(lambda x, y, gap, after: x),
-    "that is a position in the list, not a fraction": _cross(x=lambda fs: torch.arange(len(fs)).double(), back=float),
-    "that is the accuracy at the crossing. Return the fraction":
-        lambda fractions, a, b: _cross(x=lambda _: a, back=float)(fractions, a, b),
-    "that is all fractions; one number was wanted": lambda fractions, a, b: fractions,
-    "None where they do not meet; math.nan was wanted": _cross(missing=None),
+        _reach(x=list, back=float),
+    "that is the logarithm of the fraction: take exp of it": _reach(back=float),
+    "that is the logarithm of the fraction, to base 10: take 10 to the power of it": _reach(x=torch.log10, back=float),
+    "the logarithm is to base 10 and the way back to base e: use the same base for both": _reach(x=torch.log10),
+    "the distance was measured from the wrong end: 60 is nearer to 66 than to 50":
+        _reach(lambda x, y, part: y - part * (y - x)),
+    "that is half way between two fractions. How far to go depends on both accuracies":
+        _reach(lambda x, y, part: (x + y) / 2),
+    "that is the mean of two fractions. The accuracies say where between them":
+        _reach(lambda x, y, part: (x + y) / 2, list, float),
+    "that is the first measured fraction at or above the target. The curve reaches it before that":
+        _reach(lambda x, y, part: y),
+    "that is the last measured fraction below the target. The curve reaches it after that":
+        _reach(lambda x, y, part: x),
+    "that is a position in the list, not a fraction": _reach(x=lambda fs: torch.arange(len(fs)).double(), back=float),
+    "that is all fractions; one number was wanted": lambda fractions, accuracies, target: fractions,
+    "that is the accuracy. Return the fraction": lambda fractions, accuracies, target: float(target),
+    "None where it is not reached; math.nan was wanted": _reach(missing=None),
 }  # fmt: skip
-EXERCISES["crossing"] = Exercise(
-    reference=crossing, truth=_by_brentq, mistakes=CROSSING,
+EXERCISES["fraction_needed"] = Exercise(
+    reference=fraction_needed, truth=_by_brentq, mistakes=FRACTION_NEEDED,
     cases=[
-        # a − b is −20, −10, 4, 5, −6: it is 0 after 10/14 of the way from 0.03 to 0.1, and again further right.
-        Case(_curves(A, B), "the curves meet after 10/14 of the way from 0.03 to 0.1, in the logarithm: at 0.0709"),
-        Case(_curves(B, A),
-             "with a and b swapped the curves meet at the same fraction: the gap may change its sign either way",
-             _cross(falling=False)),
-        Case(_curves(A, [value + 1 for value in A]), "one curve is above the other everywhere: return math.nan",
-             _cross(missing=1.0)),
-        Case(_curves([3.0, 2, 0, 1, 2]), "the curves touch exactly at 0.1, without crossing: a gap of 0 has no sign",
-             _cross(ends=False)),
-        Case(_curves([2.0, 1, 1, 0.5, 0]), "the curves meet exactly at the last fraction, 1.0: it counts as well",
-             lambda f, a, b: crossing(f[:-1], a[:-1], b[:-1]) if a[-1] == b[-1] else crossing(f, a, b)),
-        Case(_curves([0.0, 1, 2, 3, 4]), "the curves meet at the first fraction, and then part: it counts as well"),
-        Case(_curves(A, A), "two curves that are equal everywhere meet at the first fraction already",
-             lambda f, a, b: math.nan if torch.equal(a, b) else crossing(f, a, b)),
-        Case(_curves([1.0, 4], [2.0, 1], [0.2, 0.5]), "right for five points, wrong for two"),
+        Case(_curve(RISING, 60.0), "the curve is at 60 after 10/16 of the way from 0.03 to 0.1, in the logarithm"),
+        Case(_curve(RISING, 95.0), "the curve never comes to 95: return math.nan", _reach(missing=1.0)),
+        Case(_curve(RISING, 20.0), "the smallest fraction is above the target already: return that fraction",
+             _extrapolated),
+        Case(_curve(RISING, 30.0), "the curve begins exactly at the target, with the smallest fraction",
+             _reach(reached=lambda accuracy, target: accuracy > target, first=None)),
+        Case(_curve(RISING, 90.0), "the last fraction is exactly at the target: that counts as reached",
+             lambda f, a, t: math.nan if a[-1] == t else fraction_needed(f, a, t)),
+        Case(_curve(WAVY, 60.0), "the curve reaches 60, falls below it, and reaches it again: the first time counts",
+             _reach(order=-1)),
+        Case(_curve([70.0, 50, 40, 65, 90], 60.0),
+             "the curve begins above 60 and then falls below it: the first time counts", _reach(first=None)),
+        Case(_curve([40.0, 80], 55.0, [0.2, 0.5]), "right for five points, wrong for two"),
     ],
-    right=[_by_brentq, lambda *args: torch.tensor(crossing(*args), dtype=torch.float64)],
+    right=[_by_brentq, lambda *args: torch.tensor(fraction_needed(*args), dtype=torch.float64)],
     shape="One number", tolerance=1e-6, may_return_none=True,
 )  # fmt: skip
 
