@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from notebook_rules import NOTEBOOKS, ROOT
 from notebook_rules import code_of as whole_code_of
 from pretended_gpu import pretended_gpu
-from rehearsal import SMALLER, code_of, run_cells
+from rehearsal import INSTEAD, code_of, run_cells
 from torch import nn
 
 from vit_tutorial import ViT, ViTConfig
@@ -114,8 +114,8 @@ def test_a_fault_in_a_chapter_is_named_with_its_cell():
     assert caught.value.__notes__ == ["in 00_faulty, code cell 2:\ny = x + torch.ones(2)"]
 
 
-def test_what_a_rehearsal_makes_smaller_is_there(monkeypatch):
+def test_what_a_rehearsal_replaces_is_there(monkeypatch):
     assert any("at_once = 1" in cell for cell in code_of("11_speed"))
-    monkeypatch.setitem(SMALLER, "11_speed", {"no such code": ""})
+    monkeypatch.setitem(INSTEAD, "11_speed", {"no such code": ""})
     with pytest.raises(ValueError, match="11_speed has no 'no such code'"):
         code_of("11_speed")
