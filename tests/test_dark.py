@@ -11,7 +11,8 @@ import matplotlib.pyplot as plt
 import nbformat
 import numpy as np
 import pytest
-from _ext.figures import dark_of, dark_twins, pair
+from _ext.figures import LIGHT_INDIGO as SAME_INDIGO
+from _ext.figures import dark_of, dark_svg, dark_twins, pair, size_of
 from bs4 import BeautifulSoup
 from dark import INDIGO, INK, LIGHT_INDIGO, PAPER, darkened, is_ink, is_paper, print_both
 from IPython.core import pylabtools
@@ -106,3 +107,27 @@ def test_a_page_shows_the_twin_of_each_figure(axes, tmp_path):
     assert (first["class"], twin["class"], without.get("class")) == (["only-light"], ["only-dark"], None)
     assert twin["src"] == f"../_images/dark-{name}" and twin["alt"] == "A line."
     assert (tmp_path / f"dark-{name}").read_bytes() == base64.b64decode(metadata["dark"])
+
+
+def test_the_diagram_s_paper_turns_dark_and_its_flower_stays():
+    assert LIGHT_INDIGO.lower() == SAME_INDIGO.lower()
+    shapes = {
+        '<rect fill="#FFFFFF" stroke="#1F1F1F"/>': '<rect fill="#121212" stroke="#E2E2E2"/>',
+        '<rect fill="#BFE0F5" stroke="none"/>': '<rect fill="#BFE0F5" stroke="none"/>',  # the sky above the flower
+        '<rect fill="#0072B2"/>': '<rect fill="#0072B2"/>',
+        f'<path stroke="{INDIGO}"/>': f'<path stroke="{SAME_INDIGO}"/>',
+        '<rect fill="#EEECF5"/>': '<rect fill="#EEECF5"/>',  # a cell of the attention table
+    }
+    for light, dark in shapes.items():
+        assert dark_svg(light) == dark
+    svg = plots.model_diagram("model").svg
+    output = new_output("display_data", {"image/svg+xml": svg})
+    assert dark_of(output) == dark_svg(svg).encode() != svg.encode()
+    assert size_of(svg.encode()) == ("480", "634")
+    ((name, _),) = dark_twins(nbformat.from_dict(new_notebook(cells=[new_code_cell(outputs=[output])]))).items()
+    assert name.endswith(".svg")
+
+
+def test_a_figure_has_its_size(axes):
+    data = base64.b64decode(both(axes.figure)[0])
+    assert size_of(data) == tuple(str(side) for side in Image.open(io.BytesIO(data)).size)

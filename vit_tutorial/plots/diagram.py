@@ -29,7 +29,7 @@ FLOWER = [
     "eeeeeeeeeeee",
 ]
 PIXELS = {
-    ".": "#BFE0F5", "Y": "#F7C948", "w": "#FFFFFF", "r": "#D98BB5", "R": "#C2588F",
+    ".": "#BFE0F5", "Y": "#F7C948", "w": "#FEFEFE", "r": "#D98BB5", "R": "#C2588F",
     "o": "#E69F00", "g": "#009E73", "e": "#A67C52",
 }  # fmt: skip
 PATCH, GRID = 4, 3
@@ -59,7 +59,7 @@ def _hex(rgb: Sequence[int | float]) -> str:
     return "#" + "".join(f"{round(value):02X}" for value in rgb)
 
 
-def _tint(colour: str, fraction: float = 0.3) -> str:
+def tint(colour: str, fraction: float = 0.3) -> str:
     """``fraction`` of the colour, the rest white."""
     return _hex([255 - fraction * (255 - value) for value in _rgb(colour)])
 
@@ -67,7 +67,7 @@ def _tint(colour: str, fraction: float = 0.3) -> str:
 def _grey(colour: str) -> str:
     """What is left of a colour in a part that is not spoken of: a pale grey of its own lightness."""
     red, green, blue = _rgb(colour)
-    return _tint(_hex([0.3 * red + 0.6 * green + 0.1 * blue] * 3), 0.7)
+    return tint(_hex([0.3 * red + 0.6 * green + 0.1 * blue] * 3), 0.7)
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Pen:
         return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" fill="{colour or self.ink}"{style}>{words}</text>'
 
     def box(self, x, y, w, h, words, colour, *, line="", width=1.2) -> str:
-        frame = self.rect(x, y, w, h, _tint(colour), line=line or self.fill(colour), width=width, r=6)
+        frame = self.rect(x, y, w, h, tint(colour), line=line or self.fill(colour), width=width, r=6)
         return frame + self.text(x + w / 2, y + h / 2 + 5, words, anchor="middle")
 
     def line(self, *points, width=1.6, colour="", opacity=1.0) -> str:
@@ -187,7 +187,7 @@ def _draw_positions(pen: Pen, x: int, y: int) -> str:
         centre = FIRST + PITCH * i
         out.append(pen.token(centre, y + 10, token))
         out.append(pen.line((centre - 4, y + 47), (centre + 4, y + 47)) + pen.line((centre, y + 43), (centre, y + 51)))
-        out.append(pen.rect(centre - 13, y + 55, 26, 21, _tint(COLOURS["positions"], 0.45), r=6))
+        out.append(pen.rect(centre - 13, y + 55, 26, 21, tint(COLOURS["positions"], 0.45), r=6))
         out.append(pen.text(centre, y + 71, i, anchor="middle"))
     out.append(pen.text(x + 14, y + 48, "class token"))
     out.append(pen.text(x + 14, y + 70, "+ position"))
@@ -237,7 +237,7 @@ def _draw_attention(pen: Pen, x: int, y: int) -> str:
     top = max(map(max, weights))
     for i, row in enumerate(weights):
         for j, weight in enumerate(row):
-            shade = _tint(COLOURS["attention"], 0.08 + 0.92 * weight / top)
+            shade = tint(COLOURS["attention"], 0.08 + 0.92 * weight / top)
             out.append(pen.rect(x + 14 + 10 * j, y + 120 + 10 * i, 9.4, 9.4, shade))
     row = pen.ink if pen.quiet else COLOURS["query"]
     out.append(pen.frame(x + 12.5, y + 118.5 + 10 * query, 102.4, 12.4, row, 2.4))
