@@ -11,7 +11,7 @@ _NAMES = {
     "mix_pairs",
     "recipes": "most_confused_pairs expected_calibration_error update_average cut_and_mix split_product loss_weights",
     "attention_maps": "record_maps rollout weight_gradient mean_distance mass_on_object hide_top",
-    "pretrained": "top_k_names memory_of rename_key split_in_proj loading_report linear_probe",
+    "pretrained": "top_k_names rename_key split_in_proj loading_report memory_of linear_probe",
     "what_matters": "effect_interval equal_width fraction_needed shift",
     "speed": "training_flops fit_cost pareto_front",
     "clinic": "outputs_are_probabilities images_are_independent dead_norms patches_stay_together embed_matches_conv "
