@@ -14,6 +14,7 @@ from matplotlib.collections import Collection, LineCollection, QuadMesh
 from matplotlib.colors import same_color, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch
 from matplotlib.text import Annotation, Text
@@ -96,7 +97,9 @@ def darkened(fig: Figure) -> Iterator[None]:
             swap(artist, name, lit(colour))
 
     arrows = [text.arrow_patch for text in fig.findobj(Annotation) if text.arrow_patch]
-    for artist in fig.findobj() + arrows:
+    # The key to an image's colours has to keep them.
+    keys = [patch for legend in fig.findobj(Legend) for patch in legend.get_patches()] * bool(fig.findobj(AxesImage))
+    for artist in [artist for artist in fig.findobj() if artist not in keys] + arrows:
         if isinstance(artist, Text) and not lies_on(artist, painted):
             light_up(artist, "color")
         elif isinstance(artist, Line2D):

@@ -16,7 +16,8 @@ from _ext.figures import dark_of, dark_svg, dark_twins, pair, size_of
 from bs4 import BeautifulSoup
 from dark import INDIGO, INK, LIGHT_INDIGO, PAPER, darkened, is_ink, is_paper, print_both
 from IPython.core import pylabtools
-from matplotlib.colors import same_color, to_hex
+from matplotlib.colors import ListedColormap, same_color, to_hex
+from matplotlib.patches import Rectangle
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 from PIL import Image
 
@@ -70,6 +71,16 @@ def test_letters_on_an_image_stay(axes):
     text = axes.text(1, 1, "here")
     with darkened(axes.figure):
         assert same_color(text.get_color(), "black")
+
+
+@pytest.mark.parametrize("image", [False, True])
+def test_the_key_to_an_image_s_colours_keeps_them(axes, image):
+    if image:
+        axes.imshow([[0.0, 1.0]], cmap=ListedColormap(["white", INDIGO]))
+    axes.legend(handles=[Rectangle((0, 0), 1, 1, color=INDIGO, label="ran")])
+    with darkened(axes.figure):
+        (patch,) = axes.get_legend().get_patches()
+        assert same_color(patch.get_facecolor(), INDIGO if image else LIGHT_INDIGO)
 
 
 def both(figure) -> tuple[bytes, dict]:
