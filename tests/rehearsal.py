@@ -12,7 +12,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = {"train": 128, "val": 64, "test": 128}
-OWN = {"08_attention_maps": ("shapes",), "09_pretrained": ("digits", "shapes"), "12_clinic": ("digits",)}  # kept whole
+OWN = {  # sets that stay whole
+    "08_attention_maps": ("shapes",),
+    "09_pretrained": ("digits", "shapes"),
+    "10_what_matters": ("digits",),
+    "12_clinic": ("digits",),
+}
 # What is written, and what is run instead: few images teach little, nothing is compiled for a GPU that isn't there, and
 # chapter 11 measures larger things on a GPU than this machine should.
 INSTEAD = {
