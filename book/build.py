@@ -37,7 +37,7 @@ EXECUTED = BUILD / "executed"  # those that passed, with a file beside each that
 CACHE = BUILD / ".jupyter_cache"  # what Jupyter Book reads; made anew from EXECUTED each time
 TIMES = BUILD / "notebook_times.json"
 SLOW = 90  # seconds of one notebook that bring a warning: a clock fails no test, since machines differ
-DARK = ROOT / "book/dark.py"  # every kernel loads it
+DARK = Path(__file__).with_name("dark.py")  # every kernel loads it
 WORKERS = 2  # notebooks at a time, one thread each; more would blur the times that chapters measure
 
 
@@ -149,8 +149,8 @@ def notebook_key(path: Path, notebook: nbformat.NotebookNode) -> str:
         [cell.source, {key: value for key, value in cell.metadata.items() if key != "mystnb"}]
         for cell in code_cells(notebook)
     ]
-    digest = hashlib.sha256(json.dumps([settings, cells], sort_keys=True).encode())
-    for file in sorted(files_behind(path.stem, "\n".join(source for source, _ in cells)) | {DARK}):
+    digest = hashlib.sha256(json.dumps([settings, cells], sort_keys=True).encode() + DARK.read_bytes())
+    for file in sorted(files_behind(path.stem, "\n".join(source for source, _ in cells))):
         content = hashlib.sha256(file.read_bytes()).hexdigest()
         digest.update(f"\0{file.relative_to(ROOT).as_posix()}\0{content}".encode())
     return digest.hexdigest()
