@@ -53,7 +53,7 @@ def outputs_are_probabilities(model: nn.Module, images: Float[Tensor, "b c H W"]
         return are_probabilities(as_logits(model(images)))
 
 
-def are_probabilities(outputs: Float[Tensor, "b k"]) -> bool:
+def are_probabilities(outputs: Float[Tensor, "*b k"]) -> bool:
     """Whether every row is at least 0 and sums to 1."""
     sums = outputs.sum(dim=-1)
     return bool((outputs >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), rtol=SAME)
