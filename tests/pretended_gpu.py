@@ -17,13 +17,11 @@ from unittest import mock
 import torch
 import torch._dynamo  # it makes tables of PyTorch's functions when it is first imported, and would find the stand-ins
 from torch import nn
-from torch.autograd import profiler_util  # noqa: F401  (a stand-in goes there)
 from torch.overrides import TorchFunctionMode
-from torch.profiler import profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
-import vit_tutorial.speed  # noqa: F401  (so that its profiler can be replaced)
+import vit_tutorial.speed
 
 CUDA = torch.device("cuda", 0)
 UNDERNEATH = torch.device("lazy")
@@ -181,6 +179,12 @@ def _stand_ins() -> dict[str, object]:
         state = load(file, map_location="cpu" if _is_gpu(map_location) else map_location, **kwargs)
         return tree_map_only(torch.Tensor, OnGPU, state) if _is_gpu(map_location) else state
 
+    time_by_operation = vit_tutorial.speed.time_by_operation
+
+    def time_on_the_cpu(fn):
+        with mock.patch("torch.cuda.is_available", lambda: False):
+            return time_by_operation(fn)
+
     quiet = ("synchronize", "reset_peak_memory_stats", "empty_cache", "set_device")
     counters = ("memory_allocated", "max_memory_allocated", "current_device")
     answers = {
@@ -205,10 +209,7 @@ def _stand_ins() -> dict[str, object]:
         "torch.load": load_there,
         "torch.compile": lambda model=None, **_: model,
         "torch.autocast": lambda *_, **__: contextlib.nullcontext(),
-        "vit_tutorial.speed.profile": lambda *, activities, **options: profile(activities=activities[:1], **options),
-        "torch.autograd.profiler_util.FunctionEventAvg.self_device_time_total": property(
-            lambda self: self.self_cpu_time_total
-        ),
+        "vit_tutorial.speed.time_by_operation": time_on_the_cpu,  # the profiler asks the driver
         "torch.optim.Optimizer._accelerator_graph_capture_health_check": lambda self: None,  # it asks the driver
         "torch.optim.Optimizer._cuda_graph_capture_health_check": lambda self: None,  # its name before torch 2.15
     }
