@@ -19,7 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch
 from matplotlib.text import Annotation, Text
 
-INK, PAPER = "#e6e6e6", "#121212"  # the dark theme's text and page
+INK, PAPER, SHADED_PAPER = "#e6e6e6", "#121212", "#262626"  # the dark theme's text and page
 INDIGO, LIGHT_INDIGO = "#332288", "#a99bea"  # attention's colour, and what the style sheet makes of it
 KEY = "dark"  # in the metadata of an output
 
@@ -31,8 +31,14 @@ def is_ink(colour) -> bool:
 
 
 def is_paper(colour) -> bool:
-    """Whether a colour is white."""
-    return min(to_rgba(colour)) > 0.985
+    """Whether a colour is white, or a grey that hardly differs from it."""
+    red, green, blue, alpha = to_rgba(colour)
+    return alpha > 0.25 and min(red, green, blue) > 0.9 and max(red, green, blue) - min(red, green, blue) < 0.03
+
+
+def dark_paper(colour) -> str:
+    """What white, or a pale grey on it, becomes."""
+    return PAPER if min(to_rgba(colour)[:3]) > 0.985 else SHADED_PAPER
 
 
 def is_light(colour) -> bool:
@@ -106,14 +112,14 @@ def darkened(fig: Figure) -> Iterator[None]:
             for name in ("color", "markeredgecolor", "markerfacecolor"):
                 light_up(artist, name)
             if artist.get_markerfacecolor() != "none" and is_paper(artist.get_markerfacecolor()):
-                swap(artist, "markerfacecolor", PAPER)
+                swap(artist, "markerfacecolor", dark_paper(artist.get_markerfacecolor()))
         elif isinstance(artist, Patch) and artist not in papers:
             if not (artist.get_fill() and is_light(artist.get_facecolor())):
                 light_up(artist, "edgecolor")
             if artist.get_fill():
                 light_up(artist, "facecolor")
                 if is_paper(artist.get_facecolor()):
-                    swap(artist, "facecolor", PAPER)
+                    swap(artist, "facecolor", dark_paper(artist.get_facecolor()))
         elif isinstance(artist, Collection) and artist.get_array() is None:
             for name in ("edgecolor", "facecolor"):
                 colours = list(getattr(artist, f"get_{name}")())

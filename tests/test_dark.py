@@ -14,7 +14,7 @@ import pytest
 from _ext.figures import LIGHT_INDIGO as SAME_INDIGO
 from _ext.figures import dark_of, dark_svg, dark_twins, pair, size_of
 from bs4 import BeautifulSoup
-from dark import INDIGO, INK, LIGHT_INDIGO, PAPER, darkened, is_ink, is_paper, print_both
+from dark import INDIGO, INK, LIGHT_INDIGO, PAPER, SHADED_PAPER, darkened, is_ink, is_paper, print_both
 from IPython.core import pylabtools
 from matplotlib.colors import ListedColormap, same_color, to_hex
 from matplotlib.patches import Rectangle
@@ -55,7 +55,7 @@ def test_ink_turns_light_and_comes_back(axes):
 
 
 def test_letters_on_what_is_painted_stay_and_others_do_not(axes):
-    axes.bar([0, 1], [2, 1], color=["#E69F00", "white"])
+    axes.bar([0, 1, 2], [2, 1, 1], color=["#E69F00", "white", "0.95"])
     on, above, on_white = axes.text(0, 1, "on"), axes.text(0, 2.5, "above"), axes.text(1, 0.5, "white")
     far = axes.annotate("far", (0, 1), (0.8, 2.5), arrowprops={"arrowstyle": "->"})
     axes.set(xlim=(-1, 2), ylim=(0, 3))
@@ -63,7 +63,7 @@ def test_letters_on_what_is_painted_stay_and_others_do_not(axes):
         assert same_color(on.get_color(), "black")
         assert all(same_color(text.get_color(), INK) for text in (above, on_white, far))
         assert same_color(far.arrow_patch.get_edgecolor(), INK)
-        assert [to_hex(bar.get_facecolor()) for bar in axes.patches] == ["#e69f00", PAPER]
+        assert [to_hex(bar.get_facecolor()) for bar in axes.patches] == ["#e69f00", PAPER, SHADED_PAPER]
 
 
 def test_letters_on_an_image_stay(axes):
