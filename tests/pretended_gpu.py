@@ -203,6 +203,7 @@ def _stand_ins() -> dict[str, object]:
         "torch.nn.Module.to": to,
         "torch.nn.Module.cuda": lambda self, *_: to(self, "cuda"),
         "torch.nn.Module.cpu": lambda self: to(self, "cpu"),
+        "torch.Tensor.cuda": lambda self, *_: self.to("cuda"),
         "torch.Tensor.pin_memory": lambda self, *_: self,
         "torch.tensor": made(tensor),
         "torch.as_tensor": made(as_tensor),
