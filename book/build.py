@@ -37,7 +37,7 @@ EXECUTED = BUILD / "executed"  # those that passed, with a file beside each that
 CACHE = BUILD / ".jupyter_cache"  # what Jupyter Book reads; made anew from EXECUTED each time
 TIMES = BUILD / "notebook_times.json"
 SLOW = 90  # seconds of one notebook that bring a warning: a clock fails no test, since machines differ
-DARK = Path(__file__).with_name("dark.py")  # every kernel loads it
+DARK = ROOT / "book/_ext/dark.py"  # every kernel loads it
 WORKERS = 2  # notebooks at a time, one thread each; more would blur the times that chapters measure
 
 

@@ -1,4 +1,4 @@
-"""Each figure twice, for the light theme and for the dark one, with its size, so that nothing moves when it comes.
+"""A notebook's figures on its page: for the light theme and for the dark one, small files, room kept until they come.
 
 ``book/dark.py`` draws the dark twin of a plot. That of the diagram is made here: paper and ink change places.
 """
@@ -6,28 +6,30 @@
 import base64
 import colorsys
 import hashlib
+import io
 import os
 import re
-import struct
-from copy import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
-from bs4 import BeautifulSoup
+from PIL import Image
 
+from dark import LIGHT_INDIGO
 from vit_tutorial.plots.colours import COLOURS
 from vit_tutorial.plots.diagram import PIXELS, tint
 
-LIGHT_INDIGO = "#A99BEA"  # attention's colour in dark mode, as the style sheet has it
 ATTENTION_BOX = tint(COLOURS["attention"])
 
 
-def dark_of(output: nbformat.NotebookNode) -> bytes | None:
-    """The dark twin of a notebook's output; None where there is none."""
-    if svg := output.get("data", {}).get("image/svg+xml"):
-        return dark_svg("".join(svg)).encode()
-    dark = output.get("metadata", {}).get("image/png", {}).get("dark")
-    return dark and base64.b64decode(dark)
+@dataclass(frozen=True)
+class Twins:
+    """An image for each theme, SVG or PNG, and its size on the page in pixels."""
+
+    light: bytes
+    dark: bytes | None
+    size: tuple[int, int]
 
 
 def dark_svg(svg: str) -> str:
@@ -50,59 +52,57 @@ def dark_svg(svg: str) -> str:
     return re.sub(r'(fill|stroke)="(#[0-9A-F]{6})"', turned, svg)
 
 
-def _light_of(output: nbformat.NotebookNode) -> tuple[str, bytes]:
-    """The name that MyST-NB gives an output's image, and its content."""
-    if svg := output["data"].get("image/svg+xml"):
-        content, kind = os.linesep.join("".join(svg).splitlines()).encode(), "svg"
-    else:
-        content, kind = base64.b64decode(output["data"]["image/png"]), "png"
-    return f"{hashlib.sha256(content).hexdigest()}.{kind}", content
+def size_of(image: bytes) -> tuple[int, int]:
+    """Width and height in pixels of an image, or of an SVG that says so."""
+    if image.lstrip().startswith((b"<svg", b"<?xml")):
+        head = re.search(rb"<svg[^>]*>", image)[0].decode()
+        return tuple(round(float(re.search(rf'\b{side}="([\d.]+)', head)[1])) for side in ("width", "height"))
+    with Image.open(io.BytesIO(image)) as opened:
+        return opened.size
 
 
-def dark_twins(notebook: nbformat.NotebookNode) -> dict[str, bytes]:
-    """The dark images of an executed notebook, by the names of the light ones."""
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-    return {_light_of(output)[0]: dark for output in outputs if (dark := dark_of(output))}
+def drawing(svg: str) -> Twins:
+    """The diagram, and what it becomes on dark paper."""
+    return Twins(svg.encode(), dark_svg(svg).encode(), size_of(svg.encode()))
 
 
-def size_of(image: bytes) -> tuple[str, str]:
-    """Width and height of a PNG, or of an SVG that says so, in pixels."""
-    if image.startswith(b"\x89PNG"):
-        return tuple(map(str, struct.unpack(">II", image[16:24])))
-    return tuple(re.search(rf'<svg[^>]*\b{side}="(\d+)'.encode(), image)[1].decode() for side in ("width", "height"))
+def twins_of(output: nbformat.NotebookNode) -> Twins | None:
+    """The images in a notebook's output; None if it has none."""
+    data, metadata = output.get("data", {}), output.get("metadata", {})
+    for kind, decode in {"image/svg+xml": str.encode, "image/png": base64.b64decode}.items():
+        if kind in data:
+            light, said = "".join(data[kind]), metadata.get(kind, {})
+            if kind == "image/svg+xml" and "dark" not in said:
+                return drawing(light)
+            dark, light = said.get("dark"), decode(light)
+            size = (said["width"], said["height"]) if "width" in said else size_of(light)
+            return Twins(light, dark and decode(dark), size)
+    return None
 
 
-def pair(body: str, twins: dict[str, bytes], images: Path) -> str:
-    """The page's HTML with a dark image beside each that has a twin, which is written into the folder ``images``."""
-    soup = BeautifulSoup(body, "html.parser")
-    for image in soup.select("img[src]"):
-        name = Path(image["src"]).name
-        if name in twins:
-            image["width"], image["height"] = size_of(twins[name])
-            image["loading"] = "lazy"
-            twin = copy(image)
-            twin["src"] = image["src"].replace(name, f"dark-{name}")
-            image["class"], twin["class"] = [*image.get("class", []), "only-light"], ["only-dark"]
-            image.insert_after(twin)
-            images.mkdir(parents=True, exist_ok=True)
-            (images / f"dark-{name}").write_bytes(twins[name])
-    return str(soup)
+def figures_of(notebook: nbformat.NotebookNode) -> Iterator[tuple[str, Twins]]:
+    """An executed notebook's images, by the names that MyST-NB gives their files."""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            if twins := twins_of(output):
+                svg = b"<svg" in twins.light[:500]
+                content = os.linesep.join(twins.light.decode().splitlines()).encode() if svg else twins.light
+                yield f"{hashlib.sha256(content).hexdigest()}.{'svg' if svg else 'png'}", twins
 
 
-def pair_page(app, pagename, templatename, context, doctree):
-    if "body" not in context:
-        return
-    executed = Path(app.srcdir) / "_build/executed" / f"{Path(pagename).name}.ipynb"
-    drawing = Path(app.srcdir) / "book/_static/model.svg"
-    if pagename.startswith("notebooks/") and executed.exists():
-        twins = dark_twins(nbformat.read(executed, as_version=4))
-    elif "model.svg" in context["body"]:
-        twins = {drawing.name: dark_svg(drawing.read_text(encoding="utf-8")).encode()}
-    else:
-        return
-    context["body"] = pair(context["body"], twins, Path(app.outdir) / "_images")
+def as_webp(png: bytes, cache: Path) -> bytes:
+    """A PNG as WebP: without loss, unless it is a photograph, for which that takes twice as much.
 
-
-def setup(app):
-    app.connect("html-page-context", pair_page, priority=860)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+    ``cache`` is a folder that remembers, for this takes the most time of all.
+    """
+    known = cache / f"{hashlib.sha256(png).hexdigest()}.webp"
+    if not known.exists():
+        image = Image.open(io.BytesIO(png))
+        if image.mode == "RGBA" and image.getextrema()[3] == (255, 255):
+            image = image.convert("RGB")
+        exact, close = io.BytesIO(), io.BytesIO()
+        image.save(exact, "webp", lossless=True)
+        image.save(close, "webp", quality=90, use_sharp_yuv=True)
+        cache.mkdir(parents=True, exist_ok=True)
+        known.write_bytes((exact if exact.tell() < 2 * close.tell() else close).getvalue())
+    return known.read_bytes()

@@ -10,20 +10,18 @@ GOING_DEEPER = "Going deeper"
 NOT_ATTEMPTED = ": not attempted yet."
 
 
-def tidy(body: str) -> str:
-    soup = BeautifulSoup(body, "html.parser")
-    for output in soup.select("div.cell_output > div.output.stream"):
+def tidy(page: BeautifulSoup) -> None:
+    for output in page.select("div.cell_output > div.output.stream"):
         if NOT_ATTEMPTED in output.text and output.text.count("\n") <= 2:
             parent = output.parent
             output.decompose()
             if not parent.find(True):
                 parent.decompose()
-    for room in soup.select("details:not(.hide)"):
+    for room in page.select("details:not(.hide)"):
         if room.summary and room.summary.text.strip().startswith(GOING_DEEPER):
             while _goes_on(cell := room.find_next_sibling()):
                 room.append(cell.extract())
                 _show_result(cell)
-    return str(soup)
 
 
 def _goes_on(element: Tag | None) -> bool:
@@ -41,13 +39,3 @@ def _show_result(cell: Tag) -> None:
         title.string = "Code"
     for output in fold.select("div.cell_output"):
         fold.insert_after(output.extract())
-
-
-def tidy_page(app, pagename, templatename, context, doctree):
-    if pagename.startswith("notebooks/") and "body" in context:
-        context["body"] = tidy(context["body"])
-
-
-def setup(app):
-    app.connect("html-page-context", tidy_page, priority=850)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,27 +1,39 @@
-"""Every figure a second time, for the dark theme: ink turns light, paper goes, data keep their colours.
+"""How the book draws its figures: lines and letters as SVG, images as PNG, and each a second time for the dark theme.
 
-``book/build.py`` has the notebooks' kernels call :func:`register` when they start. A figure's output then has the
-second PNG in its metadata, and ``book/_ext/figures.py`` shows the one that suits the page.
+There ink turns light, paper goes, data keep their colours. ``book/build.py`` has the notebooks' kernels call
+:func:`register` when they start. A figure's output then has its dark twin in its metadata, and
+``book/_ext/pages.py`` shows the one that suits the page.
 """
 
+import re
+import struct
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from io import BytesIO
+from pathlib import Path
 
-from IPython.core import pylabtools
+import matplotlib
+from IPython import get_ipython
 from matplotlib.artist import Artist
 from matplotlib.collections import Collection, LineCollection, QuadMesh
 from matplotlib.colors import same_color, to_rgba
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
+from matplotlib.image import AxesImage, _ImageBase
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch
 from matplotlib.text import Annotation, Text
 
 INK, PAPER, SHADED_PAPER = "#e6e6e6", "#121212", "#262626"  # the dark theme's text and page
-INDIGO, LIGHT_INDIGO = "#332288", "#a99bea"  # attention's colour, and what the style sheet makes of it
-KEY = "dark"  # in the metadata of an output
+INDIGO = "#332288"  # attention's colour, and what the style sheet makes of it on dark paper
+STYLE = (Path(__file__).parent.parent / "_static/custom.css").read_text(encoding="utf-8")
+LIGHT_INDIGO = re.search(rf'"{INDIGO}"\] {{\s*color: (#\w+)', STYLE)[1].upper()
+PIXELS_PER_INCH = 96  # of a page, where letters of 13 points are then as large as the text beside them
+SHARPNESS = 2  # pixels of a PNG to one of the page
+HEAVY = 200_000  # letters of an SVG: above, a PNG is lighter
+# Fonts of about the same width, since a reader's system may lack the one that the layout is made with.
+LETTERS = {"svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"], "svg.hashsalt": "book"}
 
 
 def is_ink(colour) -> bool:
@@ -132,15 +144,46 @@ def darkened(fig: Figure) -> Iterator[None]:
             getattr(artist, f"set_{name}")(colour)
 
 
-def print_both(fig: Figure, fmt: str = "png", base64: bool = False, *, light, **options):
-    """What IPython's own function ``light`` gives for a figure and, for a PNG, the dark one as metadata."""
-    content = light(fig, fmt, base64=base64, **options)
-    if content is None or fmt != "png" or not base64:
-        return content
+def svg_of(fig: Figure, **options) -> tuple[str, tuple[float, float]]:
+    """The figure with lines as lines and letters as text, and its size in inches."""
+    file, nothing = BytesIO(), dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with matplotlib.rc_context(LETTERS):
+        fig.savefig(file, format="svg", bbox_inches="tight", metadata=nothing, **options)
+    svg = file.getvalue().decode()
+    svg = svg[svg.index("<svg") :].replace('pt"', '"', 2)  # a point is a unit: the page says how large that is
+    width, height = (float(re.search(rf'\b{side}="([\d.]+)"', svg)[1]) / 72 for side in ("width", "height"))
+    return svg, (width, height)
+
+
+def png_of(fig: Figure, **options) -> tuple[str, tuple[float, float]]:
+    """The figure in base64, sharp on a screen whose pixels are finer than the page's, and its size in inches."""
+    file, dpi = BytesIO(), SHARPNESS * PIXELS_PER_INCH
+    fig.savefig(file, format="png", bbox_inches="tight", dpi=dpi, **options)
+    width, height = struct.unpack(">II", file.getvalue()[16:24])
+    return b64encode(file.getvalue()).decode(), (width / dpi, height / dpi)
+
+
+def is_drawn(fig: Figure) -> bool:
+    """Whether a figure has lines and letters only, and no image or mesh of pixels."""
+    return not fig.findobj(lambda artist: isinstance(artist, _ImageBase | QuadMesh) and artist.get_visible())
+
+
+def both(fig: Figure) -> tuple[dict, dict] | None:
+    """A figure's output, with its dark twin and its size in a page's pixels as metadata; None for an empty figure."""
+    if not fig.axes and not fig.lines:
+        return None
+    kind, draw = "image/svg+xml", svg_of
+    if not is_drawn(fig) or len(svg_of(fig)[0]) > HEAVY:
+        kind, draw = "image/png", png_of
+    light, inches = draw(fig)
     with darkened(fig):
-        return content, {KEY: light(fig, fmt, base64=True, **{**options, "facecolor": "none"})}
+        dark, _ = draw(fig, facecolor="none")
+    width, height = (round(side * PIXELS_PER_INCH) for side in inches)
+    return {kind: light}, {kind: {"dark": dark, "width": width, "height": height}}
 
 
 def register() -> None:
-    """From now on, every figure that the notebook shows is drawn twice."""
-    pylabtools.print_figure = partial(print_both, light=pylabtools.print_figure)
+    """From now on, every figure that the notebook shows is drawn twice, and not by the notebook itself."""
+    shell = get_ipython()
+    shell.config.InlineBackend.figure_formats = set()
+    shell.display_formatter.mimebundle_formatter.for_type(Figure, both)

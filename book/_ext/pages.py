@@ -1,0 +1,132 @@
+"""The last pass over each page: figures in both themes, side rooms, and nothing that a reader would load for nothing.
+
+Each page is parsed once, and each executed notebook read once. Pages ask no other host.
+"""
+
+import re
+from copy import copy
+from pathlib import Path
+from urllib.parse import unquote
+
+import nbformat
+import rooms
+import stand_ins
+from bs4 import BeautifulSoup, Tag
+from figures import Twins, as_webp, drawing, figures_of, size_of
+from fontTools import subset
+
+# Notebooks show this one, for Colab, GitHub and JupyterLab find it from anywhere; the book has its own.
+COLAB_BADGE = "https://colab.research.google.com/assets/colab-badge.svg"
+# What the theme puts on every page, and what a page must have to need it; "" for what none needs.
+NEEDED_BY = {
+    "fontawesome.js": "",  # icons come from fonts
+    "thebe": "",
+    "design-tabs": ".sd-tab-set",
+    "sphinx-design": "[class*='sd-']",
+    "toggle": "article .toggle, .admonition.dropdown",
+    "copybutton": "div.highlight",
+    "clipboard": "div.highlight",
+    "searchtools": "#search-results",
+    "searchindex": "#search-results",
+    "language_data": "#search-results",
+}
+
+
+def lighten(page: BeautifulSoup) -> None:
+    """Take off the scripts and style sheets that this page does not need, and let it show before the others come."""
+    for element in page.select("head script, head link, body > script"):
+        told = f"{element.get('src', '')} {element.get('href', '')} {element.string or ''}".lower()
+        if any(name in told and not (selector and page.select_one(selector)) for name, selector in NEEDED_BY.items()):
+            element.decompose()
+        elif "src" in element.attrs and "documentation_options" not in told and not page.select_one("#search-results"):
+            element["defer"] = ""
+
+
+def show_twins(image: Tag, twins: Twins, images: Path, cache: Path) -> None:
+    """Give an image its size and its dark twin, and both of them a small file in the folder ``images``."""
+    name = Path(image["src"]).name
+    image["width"], image["height"] = map(str, twins.size)
+    shown = [(image, name, twins.light)]
+    if twins.dark:
+        twin = copy(image)
+        image["class"], twin["class"] = [*image.get("class", []), "only-light"], [*image.get("class", []), "only-dark"]
+        image.insert_after(twin)
+        shown.append((twin, f"dark-{name}", twins.dark))
+    images.mkdir(parents=True, exist_ok=True)
+    for tag, file, content in shown:
+        if file.endswith(".png"):
+            (images / file).unlink(missing_ok=True)
+            file, content = file.replace(".png", ".webp"), as_webp(content, cache)
+        (images / file).write_bytes(content)
+        tag["src"] = tag["src"].replace(name, file)
+
+
+def size_images(page: BeautifulSoup, folder: Path) -> None:
+    """Keep room for each image of a page in ``folder``. Those below the first come when they are near."""
+    for number, image in enumerate(page.select("article img")):
+        if "width" not in image.attrs or "height" not in image.attrs:
+            image["width"], image["height"] = map(str, size_of((folder / unquote(image["src"])).read_bytes()))
+        if number:
+            image["loading"] = "lazy"
+
+
+def finish(html: str, folder: Path, out: Path, notebook: nbformat.NotebookNode | None, drawn: Twins, cache: Path):
+    """A page as readers get it, for a page that lies in ``folder`` of the book ``out``."""
+    page = BeautifulSoup(html, "html.parser")
+    lighten(page)
+    if notebook:
+        rooms.tidy(page)
+        if found := stand_ins.stand_ins(notebook):
+            stand_ins.warn(page, found)
+    twins = dict(figures_of(notebook)) if notebook else {"model.svg": drawn}
+    for image in page.select("img[src]"):
+        if image["src"] == COLAB_BADGE:
+            image["src"] = f"{'../' * len(folder.relative_to(out).parts)}_static/colab-badge.svg"
+        elif Path(image["src"]).name in twins:
+            show_twins(image, twins[Path(image["src"]).name], out / "_images", cache)
+    size_images(page, folder)
+    return page
+
+
+def icons_of(page: BeautifulSoup) -> set[str]:
+    """The names of the icons on a page."""
+    classes = {name for icon in page.select("[class*='fa-']") for name in icon["class"]}
+    return {name for name in classes if name.startswith("fa-")}
+
+
+def keep_icons(static: Path, names: set[str]) -> None:
+    """Make the fonts of icons as small as what is shown of them."""
+    style = "".join(path.read_text(encoding="utf-8") for path in (static / "styles").glob("*.css"))
+    codes = set(map(ord, re.findall(r'--pst-icon-[\w-]+:"(.)"', style)))  # which style sheets show by themselves
+    for rule, char in re.findall(r'([^{}]*):(?:before|after)\{content:"\\?(.|f\w+)"', style):
+        if names & set(re.findall(r"\.(fa-[\w-]+)", rule)) or ".fa-" not in rule:
+            codes.add(ord(char) if len(char) == 1 else int(char, 16))
+    for path in (static / "vendor/fontawesome/webfonts").glob("*.woff2"):
+        options = subset.Options(flavor="woff2", glyph_names=False, hinting=False)
+        font = subset.load_font(path, options)
+        subsetter = subset.Subsetter(options)
+        subsetter.populate(unicodes=codes)
+        subsetter.subset(font)
+        subset.save_font(font, path, options)
+
+
+def finish_pages(app, exception) -> None:
+    if exception or app.builder.format != "html":
+        return
+    source, out, icons = Path(app.srcdir), Path(app.outdir), set()
+    drawn = drawing((source / "book/_static/model.svg").read_text(encoding="utf-8"))
+    for path in sorted(out.rglob("*.html")):
+        if "_static" in path.relative_to(out).parts:
+            continue
+        executed = source / "_build/executed" / f"{path.stem}.ipynb"
+        here = path.parent.name == "notebooks" and executed.exists()
+        notebook = nbformat.read(executed, as_version=4) if here else None
+        page = finish(path.read_text(encoding="utf-8"), path.parent, out, notebook, drawn, source / "_build/webp")
+        path.write_text(str(page), encoding="utf-8")
+        icons |= icons_of(page)
+    keep_icons(out / "_static", icons)
+
+
+def setup(app):
+    app.connect("build-finished", finish_pages)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
