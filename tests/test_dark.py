@@ -1,4 +1,4 @@
-"""The dark twin of a figure: ink and paper change places, data keep their colours."""
+"""How the book draws a figure: as SVG where it can, and twice, with a dark twin in which data keep their colours."""
 
 import base64
 import io
@@ -8,17 +8,11 @@ import matplotlib
 matplotlib.use("agg")
 
 import matplotlib.pyplot as plt
-import nbformat
 import numpy as np
 import pytest
-from _ext.figures import LIGHT_INDIGO as SAME_INDIGO
-from _ext.figures import dark_of, dark_svg, dark_twins, pair, size_of
-from bs4 import BeautifulSoup
-from dark import INDIGO, INK, LIGHT_INDIGO, PAPER, SHADED_PAPER, darkened, is_ink, is_paper, print_both
-from IPython.core import pylabtools
+from dark import INDIGO, INK, LIGHT_INDIGO, PAPER, SHADED_PAPER, both, darkened, is_ink, is_paper, svg_of
 from matplotlib.colors import ListedColormap, same_color, to_hex
 from matplotlib.patches import Rectangle
-from nbformat.v4 import new_code_cell, new_notebook, new_output
 from PIL import Image
 
 from vit_tutorial import plots
@@ -83,62 +77,46 @@ def test_the_key_to_an_image_s_colours_keeps_them(axes, image):
         assert same_color(patch.get_facecolor(), INDIGO if image else LIGHT_INDIGO)
 
 
-def both(figure) -> tuple[bytes, dict]:
-    return print_both(figure, "png", base64=True, light=pylabtools.print_figure)
-
-
 def test_the_twin_is_a_picture_of_the_same_size_whose_paper_shows_through(axes):
     axes.imshow([[0.0, 1.0]], cmap="viridis")
-    light, metadata = both(axes.figure)
-    pictures = [Image.open(io.BytesIO(base64.b64decode(data))).convert("RGBA") for data in (light, metadata["dark"])]
-    assert pictures[0].size == pictures[1].size
+    content, metadata = both(axes.figure)
+    assert list(content) == ["image/png"]
+    light, said = content["image/png"], metadata["image/png"]
+    pictures = [Image.open(io.BytesIO(base64.b64decode(data))).convert("RGBA") for data in (light, said["dark"])]
+    assert pictures[0].size == pictures[1].size == pytest.approx((2 * said["width"], 2 * said["height"]), abs=1)
     assert [picture.getpixel((0, 0)) for picture in pictures] == [(255, 255, 255, 255), (255, 255, 255, 0)]
     middle = (pictures[0].width * 3 // 8, pictures[0].height // 2)
     assert pictures[0].getpixel(middle) == pictures[1].getpixel(middle)
 
 
-def test_an_empty_figure_and_other_formats_are_as_before(axes):
+def test_lines_and_letters_are_an_svg_with_text(axes):
+    axes.plot([0, 1], color="black")
+    axes.set(title="What a line says", xlabel="steps")
+    content, metadata = both(axes.figure)
+    assert list(content) == ["image/svg+xml"]
+    light, said = content["image/svg+xml"], metadata["image/svg+xml"]
+    for svg in (light, said["dark"]):
+        assert svg.startswith("<svg") and ">What a line says</text>" in svg and "Date" not in svg
+    assert INK in said["dark"] and INK not in light and 'style="fill: #ffffff"' not in said["dark"]
+    width, height = (round(float(side) / 72 * 96) for side in light.split('viewBox="0 0 ')[1].split('"')[0].split())
+    assert (said["width"], said["height"]) == (width, height)
+    assert svg_of(axes.figure) == svg_of(axes.figure)
+
+
+def test_what_would_be_a_heavy_svg_is_a_png(axes):
+    axes.scatter(*np.random.default_rng(0).normal(size=(2, 5000)))
+    assert list(both(axes.figure)[0]) == ["image/png"]
+
+
+@pytest.mark.parametrize("draw", ["imshow", "pcolormesh"])
+def test_pixels_are_a_png_unless_they_are_hidden(draw, axes):
+    drawn = getattr(axes, draw)([[0.0, 1.0]])
+    assert list(both(axes.figure)[0]) == ["image/png"]
+    drawn.set_visible(False)
+    assert list(both(axes.figure)[0]) == ["image/svg+xml"]
+
+
+def test_an_empty_figure_shows_nothing():
     empty = plt.figure()
     assert both(empty) is None
     plt.close(empty)
-    assert isinstance(print_both(axes.figure, "svg", light=pylabtools.print_figure), str)
-
-
-def test_a_page_shows_the_twin_of_each_figure(axes, tmp_path):
-    axes.plot([0, 1])
-    light, metadata = both(axes.figure)
-    output = new_output("display_data", {"image/png": light}, metadata={"image/png": metadata})
-    other = new_output("display_data", {"image/png": light})
-    assert dark_of(other) is None
-    notebook = nbformat.from_dict(new_notebook(cells=[new_code_cell(outputs=[output])]))
-    ((name, dark),) = dark_twins(notebook).items()
-    image = '<div class="cell_output"><img alt="A line." src="../_images/{}"/></div>'
-    soup = BeautifulSoup(pair(image.format(name) + image.format("x.png"), {name: dark}, tmp_path), "html.parser")
-    first, twin, without = soup.select("img")
-    assert (first["class"], twin["class"], without.get("class")) == (["only-light"], ["only-dark"], None)
-    assert twin["src"] == f"../_images/dark-{name}" and twin["alt"] == "A line."
-    assert (tmp_path / f"dark-{name}").read_bytes() == base64.b64decode(metadata["dark"])
-
-
-def test_the_diagram_s_paper_turns_dark_and_its_flower_stays():
-    assert LIGHT_INDIGO.lower() == SAME_INDIGO.lower()
-    shapes = {
-        '<rect fill="#FFFFFF" stroke="#1F1F1F"/>': '<rect fill="#121212" stroke="#E2E2E2"/>',
-        '<rect fill="#BFE0F5" stroke="none"/>': '<rect fill="#BFE0F5" stroke="none"/>',  # the sky above the flower
-        '<rect fill="#0072B2"/>': '<rect fill="#0072B2"/>',
-        f'<path stroke="{INDIGO}"/>': f'<path stroke="{SAME_INDIGO}"/>',
-        '<rect fill="#EEECF5"/>': '<rect fill="#EEECF5"/>',  # a cell of the attention table
-    }
-    for light, dark in shapes.items():
-        assert dark_svg(light) == dark
-    svg = plots.model_diagram("model").svg
-    output = new_output("display_data", {"image/svg+xml": svg})
-    assert dark_of(output) == dark_svg(svg).encode() != svg.encode()
-    assert size_of(svg.encode()) == ("480", "634")
-    ((name, _),) = dark_twins(nbformat.from_dict(new_notebook(cells=[new_code_cell(outputs=[output])]))).items()
-    assert name.endswith(".svg")
-
-
-def test_a_figure_has_its_size(axes):
-    data = base64.b64decode(both(axes.figure)[0])
-    assert size_of(data) == tuple(str(side) for side in Image.open(io.BytesIO(data)).size)

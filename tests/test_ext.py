@@ -1,9 +1,27 @@
 """What the book's own Sphinx extensions make of a page."""
 
-from _ext.rooms import tidy
-from _ext.stand_ins import stand_ins
+import base64
+import io
+from pathlib import Path
+
+import pytest
 from bs4 import BeautifulSoup
+from dark import INDIGO, LIGHT_INDIGO
+from figures import Twins, as_webp, dark_svg, drawing, figures_of, size_of
+from fontTools.ttLib import TTFont
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from pages import COLAB_BADGE, finish, keep_icons
+from PIL import Image
+from rooms import tidy as tidy_page
+from stand_ins import stand_ins
+
+from vit_tutorial import plots
+
+
+def tidy(html: str) -> str:
+    page = BeautifulSoup(html, "html.parser")
+    tidy_page(page)
+    return str(page)
 
 
 def test_stand_ins_are_found_in_what_a_notebook_printed():
@@ -55,3 +73,121 @@ def test_an_exercise_that_no_one_attempted_says_nothing():
     assert tidy(page.format(noise)) == '<div class="cell"></div>'
     other = output.format("patchify: right")
     assert tidy(page.format(noise + other)) == page.format(other)
+
+
+# Figures -----------------------------------------------------------------------------------------------------------
+
+
+def png(colour=(200, 30, 30), size=(80, 40)) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGBA", size, (*colour, 255)).save(file, "png")
+    return file.getvalue()
+
+
+def figure(light: bytes, **said) -> dict:
+    data = {"image/png": base64.b64encode(light).decode()}
+    return new_output("display_data", data, metadata={"image/png": said})
+
+
+def finished(body: str, out: Path, *outputs, head: str = "") -> BeautifulSoup:
+    """A chapter with these outputs, after the last pass."""
+    html = f"<html><head>{head}</head><body><article><h1>Title</h1>{body}</article></body></html>"
+    notebook = new_notebook(cells=[new_code_cell(outputs=list(outputs))])
+    (out / "notebooks").mkdir()
+    return finish(html, out / "notebooks", out, notebook, drawing(plots.model_diagram().svg), out / "cache")
+
+
+def test_a_page_shows_each_figure_small_in_both_themes_and_keeps_room_for_it(tmp_path):
+    dark = base64.b64encode(png((0, 0, 90))).decode()
+    shown = figure(png(), dark=dark, width=40, height=20)
+    ((name, _),) = figures_of(new_notebook(cells=[new_code_cell(outputs=[shown])]))
+    for place, size in {f"_images/{name}": (80, 40), "_static/other.png": (12, 34)}.items():
+        (tmp_path / place).parent.mkdir()
+        (tmp_path / place).write_bytes(png(size=size))
+    body = f'<img alt="A line." src="../_images/{name}"/><img alt="Other." src="../_static/other.png"/>'
+    first, twin, other = finished(body, tmp_path, shown).select("img")
+    assert (first["class"], twin["class"], other.get("class")) == (["only-light"], ["only-dark"], None)
+    assert (first["width"], first["height"]) == (twin["width"], twin["height"]) == ("40", "20")
+    assert (other["width"], other["height"]) == ("12", "34")
+    assert "loading" not in first.attrs and twin["loading"] == other["loading"] == "lazy"
+    assert twin["src"] == f"../_images/dark-{name[:-4]}.webp" and twin["alt"] == "A line."
+    for image, colour in ((first, (200, 30, 30)), (twin, (0, 0, 90))):
+        opened = Image.open(tmp_path / "notebooks" / image["src"])
+        assert (opened.format, opened.size, opened.convert("RGB").getpixel((5, 5))) == ("WEBP", (80, 40), colour)
+    assert not (tmp_path / "_images" / name).exists()
+
+
+def test_webp_loses_nothing_but_of_a_photograph(tmp_path):
+    photograph = io.BytesIO()
+    Image.open(Path(__file__).parent.parent / "book/_static/look-photograph.jpg").save(photograph, "png")
+    for image, exact in ((png(), True), (photograph.getvalue(), False)):
+        webp = as_webp(image, tmp_path)
+        before, after = (Image.open(io.BytesIO(data)).convert("RGB").tobytes() for data in (image, webp))
+        assert (before == after) is exact
+        assert as_webp(image, tmp_path) == webp and len(webp) < len(image)
+
+
+def test_the_diagram_s_paper_turns_dark_and_its_flower_stays():
+    shapes = {
+        '<rect fill="#FFFFFF" stroke="#1F1F1F"/>': '<rect fill="#121212" stroke="#E2E2E2"/>',
+        '<rect fill="#BFE0F5" stroke="none"/>': '<rect fill="#BFE0F5" stroke="none"/>',  # the sky above the flower
+        '<rect fill="#0072B2"/>': '<rect fill="#0072B2"/>',
+        f'<path stroke="{INDIGO}"/>': f'<path stroke="{LIGHT_INDIGO}"/>',
+        '<rect fill="#EEECF5"/>': '<rect fill="#EEECF5"/>',  # a cell of the attention table
+    }
+    for light, dark in shapes.items():
+        assert dark_svg(light) == dark
+    svg = plots.model_diagram("model").svg
+    output = new_output("display_data", {"image/svg+xml": svg})
+    ((name, twins),) = figures_of(new_notebook(cells=[new_code_cell(outputs=[output])]))
+    assert name.endswith(".svg") and twins == Twins(svg.encode(), dark_svg(svg).encode(), (480, 634))
+    assert size_of(png()) == (80, 40)
+
+
+# Scripts, style sheets, icons --------------------------------------------------------------------------------------
+
+HEAD = """<script src="_static/scripts/fontawesome.js"></script><script src="_static/documentation_options.js"></script>
+<script>const THEBE_JS_URL = "x"</script><script src="searchindex.js"></script><script src="copybutton.js"></script>
+<link rel="stylesheet" href="sphinx-design.min.css"/><link rel="stylesheet" href="custom.css"/>"""
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("", ["_static/documentation_options.js", "custom.css"]),
+        ('<div class="highlight">x</div>', ["_static/documentation_options.js", "copybutton.js", "custom.css"]),
+        ('<p class="sd-card">x</p>', ["_static/documentation_options.js", "sphinx-design.min.css", "custom.css"]),
+        (
+            '<p id="search-results">x</p>',
+            ["_static/documentation_options.js", "searchindex.js", "custom.css"],
+        ),
+    ],
+)
+def test_a_page_loads_what_it_needs(body, expected, tmp_path):
+    page = finished(body, tmp_path, head=HEAD)
+    assert [tag.get("src") or tag.get("href") for tag in page.select("script, link")] == expected
+    waits = {tag["src"]: "defer" in tag.attrs for tag in page.select("script")}
+    assert not waits.pop("_static/documentation_options.js")  # a script in the page goes on with it
+    assert all(waits.values()) is ("search-results" not in body)
+
+
+def test_a_page_asks_no_other_host_and_preloads_the_font_of_formulas(tmp_path):
+    (tmp_path / "_static").mkdir()
+    (tmp_path / "_static/colab-badge.svg").write_text('<svg width="117" height="20"></svg>')
+    page = finished(f'<img src="{COLAB_BADGE}"/><math><mi>x</mi></math>', tmp_path)
+    assert (page.img["src"], page.img["width"]) == ("../_static/colab-badge.svg", "117")
+    assert page.link["href"] == "../_static/formulas.woff2"
+
+
+def test_fonts_of_icons_keep_what_is_shown(tmp_path):
+    import pydata_sphinx_theme
+
+    theme = Path(pydata_sphinx_theme.__file__).parent / "theme/pydata_sphinx_theme/static"
+    for name in ("styles/pydata-sphinx-theme.css", "vendor/fontawesome/webfonts/fa-solid-900.woff2"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_bytes((theme / name).read_bytes())
+    keep_icons(tmp_path, {"fa-rocket", "fa-lg"})
+    font = tmp_path / "vendor/fontawesome/webfonts/fa-solid-900.woff2"
+    letters = TTFont(font).getBestCmap()
+    assert 0xF135 in letters and 0xF0EB in letters  # a rocket, and the light bulb of hints
+    assert 0xF0C9 not in letters and font.stat().st_size < 10_000

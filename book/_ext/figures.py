@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
+from dark import LIGHT_INDIGO
 from PIL import Image
 
-from dark import LIGHT_INDIGO
 from vit_tutorial.plots.colours import COLOURS
 from vit_tutorial.plots.diagram import PIXELS, tint
 

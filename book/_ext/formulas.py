@@ -17,10 +17,10 @@ FONT = Path(__file__).parent.parent / "_static/formulas.woff2"
 # Latin, Greek and what is bold, slanted, script or double-struck of it; accents, arrows, operators, fences.
 LETTERS = [
     *(0xA0, 0xAC, 0xAF, 0xB0, 0xB1, 0xB7, 0xD7, 0xF7, 0x2C6, 0x2DC, 0x3D1, 0x3D5, 0x3F1, 0x3F5, 0x20D7, 0x332, 0x338),
-    *(0x2016, 0x2026, 0x2032, 0x2033, 0x203E, 0x21A6, 0x21D0, 0x21D2, 0x21D4, 0x27E8, 0x27E9, 0xFE00),
+    *(0x2016, 0x2026, 0x2032, 0x2033, 0x203E, 0x21A6, 0x21D0, 0x21D2, 0x21D4, 0x27E8, 0x27E9),
     *range(0x20, 0x7F), *range(0x302, 0x308), *range(0x391, 0x3CA), *range(0x2100, 0x2150), *range(0x2190, 0x2195),
     *range(0x2200, 0x2300), *range(0x2308, 0x230C), *range(0x1D400, 0x1D468), *range(0x1D49C, 0x1D4B6),
-    *range(0x1D538, 0x1D552), *range(0x1D6A8, 0x1D71C),
+    *range(0x1D538, 0x1D552), *range(0x1D6A8, 0x1D756), *range(0x2061, 0x2065),
 ]  # fmt: skip
 CONVERTER = LatexToMathML(fancy_error=False)
 
@@ -40,7 +40,7 @@ def mathml(node: nodes.math | nodes.math_block) -> str:
 def visit(translator, node) -> None:
     """Write a formula, in the text or in a block of its own, which scrolls where it is too wide."""
     tag = "div" if isinstance(node, nodes.math_block) else "span"
-    translator.body.append(f'{translator.starttag(node, tag, "", CLASS="math notranslate")}{mathml(node)}</{tag}>')
+    translator.body.append(f"{translator.starttag(node, tag, '', CLASS='math notranslate')}{mathml(node)}</{tag}>")
     raise nodes.SkipNode
 
 

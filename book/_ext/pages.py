@@ -72,8 +72,11 @@ def size_images(page: BeautifulSoup, folder: Path) -> None:
 
 def finish(html: str, folder: Path, out: Path, notebook: nbformat.NotebookNode | None, drawn: Twins, cache: Path):
     """A page as readers get it, for a page that lies in ``folder`` of the book ``out``."""
-    page = BeautifulSoup(html, "html.parser")
+    page, up = BeautifulSoup(html, "html.parser"), "../" * len(folder.relative_to(out).parts)
     lighten(page)
+    if page.math:
+        font = f"{up}_static/formulas.woff2"
+        page.head.append(page.new_tag("link", rel="preload", href=font, attrs={"as": "font", "crossorigin": ""}))
     if notebook:
         rooms.tidy(page)
         if found := stand_ins.stand_ins(notebook):
@@ -81,7 +84,7 @@ def finish(html: str, folder: Path, out: Path, notebook: nbformat.NotebookNode |
     twins = dict(figures_of(notebook)) if notebook else {"model.svg": drawn}
     for image in page.select("img[src]"):
         if image["src"] == COLAB_BADGE:
-            image["src"] = f"{'../' * len(folder.relative_to(out).parts)}_static/colab-badge.svg"
+            image["src"] = f"{up}_static/colab-badge.svg"
         elif Path(image["src"]).name in twins:
             show_twins(image, twins[Path(image["src"]).name], out / "_images", cache)
     size_images(page, folder)
