@@ -1,15 +1,17 @@
 """The built pages: complete, with the outputs that nbmake got, readable without eyes and without a network."""
 
+import gzip
 import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
-from _ext.figures import dark_of
-from _ext.rooms import NOT_ATTEMPTED
 from bs4 import BeautifulSoup
+from figures import twins_of
 from notebook_rules import NOTEBOOKS, ROOT, badge, cells, code_of, read
+from rooms import NOT_ATTEMPTED
+from test_formulas import all_formulas
 
 from vit_tutorial.data import load_dataset
 
@@ -80,12 +82,25 @@ def test_page_is_sound(name):
     assert problems(page(name), (HTML / name).parent) == []
 
 
+@pytest.mark.parametrize(("name", "formulas"), all_formulas().items())
+def test_each_formula_of_a_page_is_shown(name, formulas):
+    article = page(name).select_one("article")
+    assert len(article.select("math")) == len(formulas)
+    assert len(article.select("math[display=block]")) == len([f for f in formulas if f.tagname == "math_block"])
+
+
 @pytest.mark.parametrize("name", PAGES)
-def test_maths_is_set_by_the_local_mathjax(name):
-    soup = page(name)
-    if soup.select(".math"):
-        scripts = [script["src"] for script in soup.select("script[src]")]
-        assert any("_static/mathjax/" in script for script in scripts)
+def test_a_page_is_light(name):
+    """What it loads at once, packed as a server packs it, and what comes while one reads."""
+    soup, folder = page(name), (HTML / name).parent
+    files = [tag["src"] for tag in soup.select("script[src], img[src]:not(.only-dark)")]
+    files += [tag["href"] for tag in soup.select("link[rel=stylesheet], link[rel=preload]")]
+    read = [(HTML / f"{name}.html"), *(folder / unquote(urlsplit(file).path) for file in set(files))]
+    packed = (".html", ".css", ".js", ".svg")
+    sizes = [len(gzip.compress(f.read_bytes())) if f.suffix in packed else f.stat().st_size for f in read]
+    assert sum(sizes) < 1_000_000
+    assert all(image.get("width") and image.get("height") for image in soup.select("article img"))
+    assert all(image.get("loading") == "lazy" for image in soup.select("article img")[1:])
 
 
 def test_the_front_page_leads_to_the_book():
@@ -123,7 +138,9 @@ def test_chapter_shows_what_nbmake_got(path):
     drawn = [output for output in outputs if {"image/png", "image/svg+xml"} & set(output.get("data", {}))]
     light, dark = "div.cell_output img:not(.only-dark)", "div.cell_output img.only-dark"
     assert len(soup.select(light)) == len(drawn) >= 3
-    assert len(soup.select(dark)) == len([output for output in outputs if dark_of(output)]) >= 2
+    assert (
+        len(soup.select(dark)) == len([output for output in outputs if (both := twins_of(output)) and both.dark]) >= 2
+    )
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

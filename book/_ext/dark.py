@@ -178,8 +178,7 @@ def both(fig: Figure) -> tuple[dict, dict] | None:
     light, inches = draw(fig)
     with darkened(fig):
         dark, _ = draw(fig, facecolor="none")
-    width, height = (round(side * PIXELS_PER_INCH) for side in inches)
-    return {kind: light}, {kind: {"dark": dark, "width": width, "height": height}}
+    return {kind: light}, {kind: {"dark": dark, "size": [round(side * PIXELS_PER_INCH) for side in inches]}}
 
 
 def register() -> None:

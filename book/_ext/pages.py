@@ -74,6 +74,9 @@ def finish(html: str, folder: Path, out: Path, notebook: nbformat.NotebookNode |
     """A page as readers get it, for a page that lies in ``folder`` of the book ``out``."""
     page, up = BeautifulSoup(html, "html.parser"), "../" * len(folder.relative_to(out).parts)
     lighten(page)
+    if page.select_one("#pst-secondary-sidebar"):  # without it the text would be set twice, wide and then narrow
+        whole = {"rel": "expect", "href": "#pst-secondary-sidebar", "blocking": "render"}
+        page.head.append(page.new_tag("link", attrs=whole))
     if page.math:
         font = f"{up}_static/formulas.woff2"
         page.head.append(page.new_tag("link", rel="preload", href=font, attrs={"as": "font", "crossorigin": ""}))
