@@ -254,6 +254,9 @@ def fill_cache(sources: dict[Path, nbformat.NotebookNode], keys: dict[Path, str]
         executed = nbformat.read(results(path)[0], as_version=4)
         for cell, done in zip(code_cells(notebook), code_cells(executed), strict=True):
             cell.outputs = tidy_streams(done.outputs)
+            for output in cell.outputs:
+                if output.get("metadata"):  # of figures; book/_ext/figures.py reads it, MyST-NB would make links of it
+                    output.metadata.clear()
             cell.execution_count = done.execution_count
         cache.cache_notebook_bundle(CacheBundleIn(notebook, str(path)), check_validity=False, overwrite=True)
 

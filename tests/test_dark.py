@@ -83,7 +83,7 @@ def test_the_twin_is_a_picture_of_the_same_size_whose_paper_shows_through(axes):
     assert list(content) == ["image/png"]
     light, said = content["image/png"], metadata["image/png"]
     pictures = [Image.open(io.BytesIO(base64.b64decode(data))).convert("RGBA") for data in (light, said["dark"])]
-    assert pictures[0].size == pictures[1].size == pytest.approx([2 * side for side in said["size"]], abs=1)
+    assert pictures[0].size == pictures[1].size == pytest.approx((2 * said["width"], 2 * said["height"]), abs=1)
     assert [picture.getpixel((0, 0)) for picture in pictures] == [(255, 255, 255, 255), (255, 255, 255, 0)]
     middle = (pictures[0].width * 3 // 8, pictures[0].height // 2)
     assert pictures[0].getpixel(middle) == pictures[1].getpixel(middle)
@@ -99,7 +99,7 @@ def test_lines_and_letters_are_an_svg_with_text(axes):
         assert svg.startswith("<svg") and ">What a line says</text>" in svg and "Date" not in svg
     assert INK in said["dark"] and INK not in light and 'style="fill: #ffffff"' not in said["dark"]
     points = light.split('viewBox="0 0 ')[1].split('"')[0].split()
-    assert said["size"] == [round(float(side) / 72 * 96) for side in points]
+    assert [said["width"], said["height"]] == [round(float(side) / 72 * 96) for side in points]
     assert svg_of(axes.figure) == svg_of(axes.figure)
 
 

@@ -99,7 +99,7 @@ def finished(body: str, out: Path, *outputs, head: str = "") -> BeautifulSoup:
 
 def test_a_page_shows_each_figure_small_in_both_themes_and_keeps_room_for_it(tmp_path):
     dark = base64.b64encode(png((0, 0, 90))).decode()
-    shown = figure(png(), dark=dark, size=[40, 20])
+    shown = figure(png(), dark=dark, width=40, height=20)
     ((name, _),) = figures_of(new_notebook(cells=[new_code_cell(outputs=[shown])]))
     for place, size in {f"_images/{name}": (80, 40), "_static/other.png": (12, 34)}.items():
         (tmp_path / place).parent.mkdir()

@@ -178,7 +178,8 @@ def both(fig: Figure) -> tuple[dict, dict] | None:
     light, inches = draw(fig)
     with darkened(fig):
         dark, _ = draw(fig, facecolor="none")
-    return {kind: light}, {kind: {"dark": dark, "size": [round(side * PIXELS_PER_INCH) for side in inches]}}
+    width, height = (round(side * PIXELS_PER_INCH) for side in inches)
+    return {kind: light}, {kind: {"dark": dark, "width": width, "height": height}}
 
 
 def register() -> None:

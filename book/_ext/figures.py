@@ -75,7 +75,7 @@ def twins_of(output: nbformat.NotebookNode) -> Twins | None:
             if kind == "image/svg+xml" and "dark" not in said:
                 return drawing(light)
             dark, light = said.get("dark"), decode(light)
-            size = tuple(said["size"]) if "size" in said else size_of(light)
+            size = (said["width"], said["height"]) if "width" in said else size_of(light)
             return Twins(light, dark and decode(dark), size)
     return None
 
