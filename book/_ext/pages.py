@@ -62,11 +62,14 @@ def show_twins(image: Tag, twins: Twins, images: Path, cache: Path) -> None:
 
 
 def size_images(page: BeautifulSoup, folder: Path) -> None:
-    """Keep room for each image of a page in ``folder``. Those below the first come when they are near."""
-    for number, image in enumerate(page.select("article img")):
+    """Keep room for each image of a page in ``folder``. Those below the first figure come when they are near."""
+    at_once = {"colab-badge.svg"}
+    for image in page.select("article img"):
         if "width" not in image.attrs or "height" not in image.attrs:
             image["width"], image["height"] = map(str, size_of((folder / unquote(image["src"])).read_bytes()))
-        if number:
+        if len(at_once) < 2:
+            at_once.add(Path(image["src"]).name)
+        if Path(image["src"]).name not in at_once:
             image["loading"] = "lazy"
 
 
