@@ -2,14 +2,23 @@
 
 // A section that teaches the term, then a page that is called so, then chapters before other pages, and the API last.
 // Among pages that are alike, the one that uses the words most: book/_ext/ranking.py sorts the index by that.
-Scorer.score = ([page, title, anchor, description, score]) => {
+Scorer.score = (result) => {
+  const [page, title, anchor, description, score] = result;
   const query = queryText();
   const kind = page.startsWith("notebooks/") ? 40 : page === "book/api" ? 0 : 20;
   const isSection = anchor && description === null;
+  if (isSection && !title.includes(" > ")) result[1] = `${title} > ${headingOf(page, anchor)}`;
   return score + kind + (isSection ? 20 : 0) + (title.toLowerCase() === query ? 200 : 0) + useOf(page, query);
 };
 
 const queryText = () => (new URLSearchParams(location.search).get("q") || "").toLowerCase().trim();
+
+// What the section at this anchor is called.
+const headingOf = (page, anchor) => {
+  const { alltitles, docnames } = Search._index;
+  const isHere = ([number, id]) => docnames[number] === page && `#${id}` === anchor;
+  return Object.keys(alltitles).find((heading) => alltitles[heading].some(isHere));
+};
 
 // From 10 for the page that uses the query's words most towards 0.
 const useOf = (page, query) => {
@@ -25,7 +34,7 @@ const useOf = (page, query) => {
 Search.makeSearchSummary = (html, keywords, anchor) => {
   const article = new DOMParser().parseFromString(html, "text/html").querySelector("article");
   const part = (anchor && article.querySelector(`[id="${anchor.slice(1)}"]`)) || article;
-  part.querySelectorAll("h1, .chapter-line, .headerlink, script, style, math, .math, svg, summary")
+  part.querySelectorAll("h1, .chapter-line, .headerlink, script, style, math, .math, .cell, svg, summary")
     .forEach((element) => element.remove());
   const text = part.textContent.replace(/\s+/g, " ").trim();
   const found = [...keywords].map((word) => text.toLowerCase().indexOf(word)).filter((place) => place > 120);
