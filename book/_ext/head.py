@@ -91,7 +91,8 @@ def complete_head(app, pagename, templatename, context, doctree):
     context["mend"] = mend
     if chapter := re.match(r"notebooks/(\d\d)_", pagename):
         minutes = app.config.myst_substitutions[f"minutes_{chapter[1]}"]
-        context["theme_toc_title"] = f"In this chapter · {minutes} minutes"
+        context["theme_toc_title"] = f"This chapter · {minutes} min"
+        context["theme_show_toc_level"] = 2  # exercises stand in a chapter's contents
     context["metatags"] = re.sub(r'<meta name="viewport"[^>]*>', "", context.get("metatags", "")) + FOLLOW_THE_SYSTEM
     if doctree is not None and pagename in app.env.titles:
         title, base = app.env.titles[pagename].astext(), app.config.html_baseurl
