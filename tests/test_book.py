@@ -9,7 +9,7 @@ import yaml
 from _ext.figures import dark_of
 from _ext.rooms import NOT_ATTEMPTED
 from bs4 import BeautifulSoup
-from notebook_rules import NOTEBOOKS, ROOT, badge, cells, code_of, read
+from notebook_rules import NOTEBOOKS, ROOT, badge, cells, code_of, exercise_calls, read
 
 from vit_tutorial.data import load_dataset
 
@@ -78,6 +78,33 @@ def _fetch_problems(tag: str, address: str, folder: Path) -> list[str]:
 @pytest.mark.parametrize("name", PAGES)
 def test_page_is_sound(name):
     assert problems(page(name), (HTML / name).parent) == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_head_tells_what_the_page_is(name):
+    soup = page(name)
+    metas = {meta.get("name") or meta.get("property"): meta["content"] for meta in soup.select("meta[content]")}
+    assert len(soup.select("meta[name=viewport]")) == 1
+    assert 40 < len(metas["description"]) <= 222 and metas["og:title"] == soup.h1.get_text()
+    (canonical,) = (link["href"] for link in soup.select("link[rel=canonical]"))
+    base = canonical.removesuffix(f"{name}.html")
+    assert canonical == metas["og:url"] == f"{base}{name}.html"
+    assert (HTML / metas["og:image"].removeprefix(base)).exists()
+    assert soup.select_one("link[rel=icon]")["href"].endswith("favicon.svg")
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_each_exercise_is_one_card_and_in_the_contents(path):
+    soup = page(f"notebooks/{path.stem}")
+    cards = soup.select("article .card-exercise")
+    calls = exercise_calls(read(path))
+    assert len(cards) == len(calls)
+    for card, (_, name, _) in zip(cards, calls, strict=True):
+        heading = card.find_previous_sibling()
+        assert heading.name == "h3" and heading.get_text().startswith("Exercise ")
+        assert [fold.summary.text for fold in card.select("details")] == ["Hint", "Solution"]
+        assert name in card.select_one("div.cell").text and card.select_one(".effort [role=img]")
+        assert soup.select(f".bd-toc a[href='#{card.parent['id']}']")
 
 
 @pytest.mark.parametrize("name", PAGES)

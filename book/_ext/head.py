@@ -23,7 +23,7 @@ MENDED = {
     r'<summary aria-label="Toggle hidden content">': "<summary>",  # its own words name it
     r'(<button class="btn search-button-field[^>]*?) aria-label="Search"': r"\1",
     r'(<i class="theme-switch [^>]*?) title="[^"]*"': r"\1",  # its button has a name
-    r'<div id="pst-primary-sidebar"': '<div id="pst-primary-sidebar" role="complementary" aria-label="The book"',
+    r'(<div id="pst-primary-sidebar")(?= class)': r'\1 role="complementary" aria-label="The book"',
     r'role="doc-biblioentry"': 'role="listitem"',
     r"<th\b[^>]*>(<p></p>)?</th>": "<td></td>",
 }

@@ -16,7 +16,7 @@ TERMS = {
     "From patches to tokens": "patch embedding, patch projection, tokenization",
     "Split, permute, merge": "permute, reshape, patches",
     "The class token": "class token, cls token, cls",
-    "A vector for every place": "positions, position embedding, positional embedding, positional encoding, learned positions",
+    "A vector for every place": "positions, position embedding, positional embedding, positional encoding",
     "A clock for every place": "sincos, sinusoidal positions, sine, frequency",
     "Exercise 2.7: Stretch a table": "interpolation, interpolate, resolution",
     "A soft look-up": "query, key, value, attention",
