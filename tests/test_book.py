@@ -41,6 +41,8 @@ def problems(soup: BeautifulSoup, folder: Path) -> list[str]:
     found = []
     for tag, attribute in FETCHES.items():
         for element in soup.find_all(tag, attrs={attribute: True}):
+            if element.get("rel") == ["canonical"]:  # names the page's own address, and fetches nothing
+                continue
             found += _fetch_problems(tag, element[attribute], folder)
     for element in soup.find_all("script"):
         if re.search(r"https?://[^\s\"']+\.js\b", element.string or ""):
@@ -193,7 +195,8 @@ def test_colab_opens_this_notebook(path):
 
 # Pages with one fault each -----------------------------------------------------------------------------------------
 
-SOUND = """<html><body><script src="a.js"></script><article><p>Text, <code>$$</code>, <a href="a.js">here</a>,
+SOUND = """<html><head><link rel="canonical" href="https://elsewhere.org"></head>
+<body><script src="a.js"></script><article><p>Text, <code>$$</code>, <a href="a.js">here</a>,
 <a href="https://elsewhere.org">there</a>.</p>
 <div class="cell_output"><img src="a.png" alt="A line that rises from left to right."></div></article></body></html>"""
 FAULTS = {
