@@ -9,7 +9,7 @@ import pytest
 import yaml
 from bs4 import BeautifulSoup
 from figures import twins_of
-from notebook_rules import NOTEBOOKS, ROOT, badge, cells, code_of, read
+from notebook_rules import NOTEBOOKS, ROOT, badge, cells, code_of, exercise_calls, read
 from rooms import NOT_ATTEMPTED
 from test_formulas import all_formulas
 
@@ -43,6 +43,8 @@ def problems(soup: BeautifulSoup, folder: Path) -> list[str]:
     found = []
     for tag, attribute in FETCHES.items():
         for element in soup.find_all(tag, attrs={attribute: True}):
+            if element.get("rel") == ["canonical"]:  # names the page's own address, and fetches nothing
+                continue
             found += _fetch_problems(tag, element[attribute], folder)
     for element in soup.find_all("script"):
         if re.search(r"https?://[^\s\"']+\.js\b", element.string or ""):
@@ -101,6 +103,33 @@ def test_a_page_is_light(name):
     assert sum(sizes) < 1_000_000
     assert all(image.get("width") and image.get("height") for image in soup.select("article img"))
     assert all(image.get("loading") == "lazy" for image in soup.select("article img:not([src*=badge])")[1:])
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_head_tells_what_the_page_is(name):
+    soup = page(name)
+    metas = {meta.get("name") or meta.get("property"): meta["content"] for meta in soup.select("meta[content]")}
+    assert len(soup.select("meta[name=viewport]")) == 1
+    assert 40 < len(metas["description"]) <= 222 and metas["og:title"] == soup.h1.get_text()
+    (canonical,) = (link["href"] for link in soup.select("link[rel=canonical]"))
+    base = canonical.removesuffix(f"{name}.html")
+    assert canonical == metas["og:url"] == f"{base}{name}.html"
+    assert (HTML / metas["og:image"].removeprefix(base)).exists()
+    assert soup.select_one("link[rel=icon]")["href"].endswith("favicon.svg")
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_each_exercise_is_one_card_and_in_the_contents(path):
+    soup = page(f"notebooks/{path.stem}")
+    cards = soup.select("article .card-exercise")
+    calls = exercise_calls(read(path))
+    assert len(cards) == len(calls)
+    for card, (_, name, _) in zip(cards, calls, strict=True):
+        heading = card.find_previous_sibling()
+        assert heading.name == "h3" and heading.get_text().startswith("Exercise ")
+        assert [fold.summary.text for fold in card.select("details")] == ["Hint", "Solution"]
+        assert name in card.select_one("div.cell").text and card.select_one(".effort [role=img]")
+        assert soup.select(f".bd-toc a[href='#{card.parent['id']}']")
 
 
 def test_the_front_page_leads_to_the_book():
@@ -183,7 +212,8 @@ def test_colab_opens_this_notebook(path):
 
 # Pages with one fault each -----------------------------------------------------------------------------------------
 
-SOUND = """<html><body><script src="a.js"></script><article><p>Text, <code>$$</code>, <a href="a.js">here</a>,
+SOUND = """<html><head><link rel="canonical" href="https://elsewhere.org"></head>
+<body><script src="a.js"></script><article><p>Text, <code>$$</code>, <a href="a.js">here</a>,
 <a href="https://elsewhere.org">there</a>.</p>
 <div class="cell_output"><img src="a.png" alt="A line that rises from left to right."></div></article></body></html>"""
 FAULTS = {

@@ -58,3 +58,10 @@ def test_the_model_takes_the_flower_for_a_dog():
     assert (CIFAR_CLASSES[first], CIFAR_CLASSES[second]) == ("dog", "cat")
     assert "It calls the flower a dog, and very nearly a cat" in page("book/intro.md")
     assert PROBABILITIES[second] > 0.9 * PROBABILITIES[first]
+
+
+def test_the_stored_card_is_the_title_over_these_pictures():
+    path = cover.STATIC / "social.jpg"
+    drawn, card = np.asarray(cover.social_card()).astype(float), np.asarray(Image.open(path)).astype(float)
+    assert card.shape == (630, 1200, 3) and path.stat().st_size <= 80_000
+    assert np.abs(card - drawn).mean() < 3

@@ -91,12 +91,12 @@ class ViTConfig:
 
     @property
     def num_prefix_tokens(self) -> int:
-        """How many tokens precede the patches: one class token or none."""
+        """The number of tokens before the patches, one class token or none."""
         return int(self.pool == "cls")
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of an image: the class token, if there is one, and the patches."""
+        """The number of tokens that an image becomes, with the class token if there is one."""
         return self.num_prefix_tokens + self.num_patches
 
     @property

@@ -1,12 +1,14 @@
 """The style of book/references.md: oldest first, and each entry ends with its note, a line on why to read it."""
 
 import copy
+from urllib.parse import urlsplit
 
 import pybtex.plugin
 from pybtex.richtext import Tag, Text
 from pybtex.style.formatting.unsrt import Style as Unsorted
 from pybtex.style.labels import BaseLabelStyle
 from pybtex.style.sorting import BaseSortingStyle
+from pybtex.style.template import field, href
 
 
 class OldestFirst(BaseSortingStyle):
@@ -23,9 +25,17 @@ class NameAndYear(BaseLabelStyle):
             yield entry.fields.get("label") or f"{surname.strip('{}')} {entry.fields['year']}"
 
 
+def host(url: str) -> str:
+    return urlsplit(url).netloc.removeprefix("www.")
+
+
 class ReadingList(Unsorted):
     default_sorting_style = OldestFirst
     default_label_style = NameAndYear
+
+    def format_url(self, entry):
+        """A link that says whose page it is: nobody wants a whole address read aloud."""
+        return href(field("url", raw=True))[field("url", raw=True, apply_func=host)]
 
     def format_entry(self, label, entry, bib_data=None):
         entry = copy.deepcopy(entry)

@@ -36,7 +36,7 @@ class Muon(torch.optim.Optimizer):
     Raises:
         ValueError: if a parameter is not a matrix.
 
-    Source: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/; for the scaling Liu et al. 2025,
+    Source: Jordan et al. 2024, `Muon <https://kellerjordan.github.io/posts/muon/>`_; for the scaling Liu et al. 2025,
     arXiv:2502.16982.
     """
 
