@@ -1,7 +1,8 @@
 # The two commands of this repository:
 #   make book    make .venv, run the notebooks, build the book, print the page to open
 #   make test    the same .venv, then everything that is checked
-# and: make serve, make lint, make clean. PYTHON=python3.12 chooses another Python, 3.11 or later; once .venv
+# and: make serve, make lint, make unit (the package's tests alone), make colab (the chapters as Colab runs them), make links
+# (does every address answer?), make clean. PYTHON=python3.12 chooses another Python, 3.11 or later; once .venv
 # is made, it has its own: delete it first. Windows has no .venv/bin: use WSL there.
 
 PYTHON ?= python3
@@ -10,24 +11,36 @@ RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 PORT ?= 8000
 
-.PHONY: book test lint serve clean
+.PHONY: book test install lint unit colab links serve clean
 
 book: $(INSTALLED)
 	$(RUN) book/build.py execute
 	$(RUN) book/build.py html
 
 # What fails fast comes first. The notebooks are executed once, for the tests and for the book.
-test: lint
-	OMP_NUM_THREADS=1 $(RUN) -m pytest tests --ignore=tests/test_book.py -n 2 --dist worksteal -q
+test: lint unit
 	$(RUN) book/build.py execute
 	$(RUN) book/build.py html
 	$(RUN) -m pytest tests/test_book.py -q
+
+install: $(INSTALLED)
 
 lint: $(INSTALLED)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(VENV)/bin/codespell
 	$(VENV)/bin/nbstripout --verify --keep-id notebooks/*.ipynb
+	$(VENV)/bin/zizmor --offline --quiet .github
+
+unit: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(RUN) -m pytest tests --ignore=tests/test_book.py -n 2 --dist worksteal -q
+
+# CHAPTERS=notebooks/01_patches.ipynb runs one, URL=https://… takes the package from there.
+colab: $(INSTALLED)
+	$(RUN) book/colab.py $(CHAPTERS)
+
+links: $(INSTALLED)
+	$(RUN) book/build.py links
 
 serve: book
 	@echo "http://localhost:$(PORT)  (stop with Ctrl-C)"

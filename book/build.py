@@ -2,6 +2,7 @@
 
     python book/build.py execute     nbmake over every notebook that has to run, two at a time
     python book/build.py html        Jupyter Book from those results, warnings as errors
+    python book/build.py links       ask every address outside that a page names; runs no notebook
     python book/build.py fold        fold every cell that begins with `# @title`, everywhere that notebooks are shown
 
 A notebook is executed once: what nbmake ran is what the book renders. It runs again when its code has changed,
@@ -28,6 +29,7 @@ from functools import cache
 from pathlib import Path
 
 import nbformat
+import yaml
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 
@@ -38,6 +40,7 @@ CACHE = BUILD / ".jupyter_cache"  # what Jupyter Book reads; made anew from EXEC
 TIMES = BUILD / "notebook_times.json"
 SLOW = 90  # seconds of one notebook that bring a warning: a clock fails no test, since machines differ
 DARK = ROOT / "book/_ext/dark.py"  # every kernel loads it
+MISSING = ("Going on with '", "No trained weights here", "Nothing is drawn, for timm", "CIFAR-10 isn't here")
 WORKERS = 2  # notebooks at a time, one thread each; more would blur the times that chapters measure
 
 
@@ -261,17 +264,53 @@ def fill_cache(sources: dict[Path, nbformat.NotebookNode], keys: dict[Path, str]
         cache.cache_notebook_bundle(CacheBundleIn(notebook, str(path)), check_validity=False, overwrite=True)
 
 
+def stand_ins(notebook: nbformat.NotebookNode) -> list[str]:
+    """What an executed notebook says of data and weights that it lacked."""
+    outputs = [output for cell in code_cells(notebook) for output in cell.outputs]
+    said = " ".join("".join(output.text for output in outputs if output.output_type == "stream").split())
+    return [words for words in MISSING if words in said]
+
+
+def jupyter_book(*arguments: str | Path) -> None:
+    """Jupyter Book over this repository; exit with 1 where it warns."""
+    command = [
+        Path(sys.executable).with_name("jupyter-book"),
+        "build",
+        ".",
+        "-W",
+        "--keep-going",
+        "--quiet",
+        *arguments,
+    ]
+    if subprocess.run(command, cwd=ROOT, check=False).returncode:
+        sys.exit("the book was not built: each warning above counts as an error.")
+
+
+def links() -> None:
+    """Ask every address outside that a page names."""
+    config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
+    config["execute"]["execute_notebooks"] = "off"
+    extensions = config["sphinx"]["local_extensions"]  # their folders count from the file's own
+    config["sphinx"]["local_extensions"] = {name: str(ROOT / folder) for name, folder in extensions.items()}
+    config["sphinx"]["config"] |= {"linkcheck_retries": 3, "linkcheck_report_timeouts_as_broken": False}
+    BUILD.mkdir(exist_ok=True)
+    (BUILD / "links.yml").write_text(yaml.safe_dump(config))
+    jupyter_book("--builder", "linkcheck", "--config", BUILD / "links.yml", "--path-output", BUILD / "links")
+
+
 def html() -> None:
     """Build the pages from an empty folder: Sphinx's own memory knows nothing of outputs or of the package."""
     sources = notebooks()
     if stale := [path.name for path in sources if has_to_run(path, notebook_key(path, sources[path]))]:
         sys.exit(f"not executed yet: {', '.join(stale)}. Run `python book/build.py execute` first.")
+    if os.environ.get("VIT_TUTORIAL_STRICT", "0") != "0":
+        lacking = {path.name: stand_ins(nbformat.read(results(path)[0], as_version=4)) for path in sources}
+        if any(lacking.values()):
+            sys.exit(f"VIT_TUTORIAL_STRICT is set, and data or weights were missing: {lacking}")
     for folder in ("html", ".doctrees", "jupyter_execute"):
         shutil.rmtree(BUILD / folder, ignore_errors=True)
     cached = len(get_cache(CACHE).list_cache_records())
-    command = [Path(sys.executable).with_name("jupyter-book"), "build", ".", "-W", "--keep-going", "--quiet"]
-    if subprocess.run(command, cwd=ROOT, check=False).returncode:
-        sys.exit("the book was not built: each warning above counts as an error.")
+    jupyter_book()
     if len(get_cache(CACHE).list_cache_records()) != cached:
         sys.exit("Jupyter Book executed a notebook itself instead of taking what nbmake ran.")
     print(f"\nThe book is built. Open\n  {(BUILD / 'html' / 'index.html').as_uri()}")
@@ -279,5 +318,5 @@ def html() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=["execute", "html", "fold"])
-    {"execute": execute, "html": html, "fold": fold_all}[parser.parse_args().step]()
+    parser.add_argument("step", choices=["execute", "html", "links", "fold"])
+    {"execute": execute, "html": html, "links": links, "fold": fold_all}[parser.parse_args().step]()

@@ -115,7 +115,7 @@ def compile_a_block(model):
 
 
 @pytest.mark.parametrize("compiled", [compile_as_module, compile_in_place, compile_a_block])
-def test_a_compiled_model_is_refused(compiled):
+def test_a_compiled_model_is_refused(compiled, no_shape_checks):
     model, images = make()
     model = compiled(model)
     model(images)
