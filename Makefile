@@ -1,7 +1,7 @@
 # The two commands of this repository:
 #   make book    make .venv, run the notebooks, build the book, print the page to open
 #   make test    the same .venv, then everything that is checked
-# and: make serve, make lint, make clean. PYTHON=python3.12 chooses another Python, 3.11 or later; once .venv
+# and: make pdf, make serve, make lint, make clean. PYTHON=python3.12 chooses another Python, 3.11 or later; once .venv
 # is made, it has its own: delete it first. Windows has no .venv/bin: use WSL there.
 
 PYTHON ?= python3
@@ -10,18 +10,22 @@ RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 PORT ?= 8000
 
-.PHONY: book test lint serve clean
+.PHONY: book pdf test lint serve clean
 
 book: $(INSTALLED)
 	$(RUN) book/build.py execute
 	$(RUN) book/build.py html
 
+# The book as one file to hand out, from the pages that are built; it needs Chromium or Chrome.
+pdf: $(INSTALLED)
+	$(RUN) book/pdf.py
+
 # What fails fast comes first. The notebooks are executed once, for the tests and for the book.
 test: lint
-	OMP_NUM_THREADS=1 $(RUN) -m pytest tests --ignore=tests/test_book.py -n 2 --dist worksteal -q
+	OMP_NUM_THREADS=1 $(RUN) -m pytest tests --ignore=tests/test_book.py --ignore=tests/test_pdf.py -n 2 --dist worksteal -q
 	$(RUN) book/build.py execute
 	$(RUN) book/build.py html
-	$(RUN) -m pytest tests/test_book.py -q
+	$(RUN) -m pytest tests/test_book.py tests/test_pdf.py -q
 
 lint: $(INSTALLED)
 	$(RUN) -m ruff check .

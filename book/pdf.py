@@ -14,17 +14,19 @@ from datetime import date
 from html import escape
 from pathlib import Path
 
+import build
 import yaml
 from bs4 import BeautifulSoup, Tag
 from pypdf import PdfReader, PdfWriter
+from pypdf.generic import NameObject, TextStringObject
 
-ROOT = Path(__file__).resolve().parent.parent
-HTML = ROOT / "_build" / "html"
-JOINED = ROOT / "_build" / "pdf" / "book.html"
-PDF = ROOT / "_build" / "the-vision-transformer-from-scratch.pdf"
+ROOT = build.ROOT
+HTML = build.BUILD / "html"
+JOINED = build.BUILD / "pdf" / "book.html"
+PDF = build.BUILD / "the-vision-transformer-from-scratch.pdf"
 LEFT_OUT = "book/api"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-NO_BROWSER = """The PDF is printed by Chromium or Chrome, and neither is here. On Debian and Ubuntu: sudo apt install chromium.
+NO_BROWSER = """The PDF is printed by Chromium or Chrome, and neither is here. On Debian: sudo apt install chromium.
 If yours has another name or place: make pdf CHROMIUM=/path/to/chrome"""
 
 TEMPLATE = """<!DOCTYPE html>
@@ -53,7 +55,7 @@ TEMPLATE = """<!DOCTYPE html>
 </body>
 </html>
 """
-IMPRINT = """Printed on {today:%d %B %Y} from <a href="{url}">{url}</a>, where each chapter is a notebook that you can run,
+IMPRINT = """Printed on {today:%d %B %Y} from <a href="{url}">{url}</a>.<br>There each chapter is a notebook that runs,
 with the code that draws its figures and checks its numbers.<br>Code: MIT. Prose and figures: CC BY 4.0."""
 
 
@@ -135,16 +137,15 @@ def join(built: dict[str, str], parts: dict[str, list[str]], numbers: dict[str, 
     articles[front].h1.string = "Introduction"
     titles = {page: article.h1.text for page, article in articles.items()}
     head = BeautifulSoup(built[front], "html.parser").head
-    sheets = [from_joined(link["href"], front) for link in head.select("link[rel=stylesheet]")]
-    scripts = [s for s in head.select("script") if "MathJax" in str(s) or "mathjax" in str(s)]  # FORMULAS
-    for s in scripts:
-        if s.get("src"):
-            s["src"] = from_joined(s["src"], front)
+    needed = head.select("link[rel=stylesheet], script[src*=mathjax], script:-soup-contains('window.MathJax')")
+    for element in needed:
+        for name in {"href", "src"} & element.attrs.keys():
+            element[name] = from_joined(element[name], front)
     pictures = [from_joined(f"../_static/look-{name}.jpg", front) for name in ("photograph", "petals", "rim", "heart")]
     url = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["repository"]["url"]
     return TEMPLATE.format(
         title=escape(title),
-        head="\n".join(f'<link rel="stylesheet" href="{sheet}">' for sheet in sheets) + "".join(map(str, scripts)),
+        head="\n".join(map(str, needed)),
         feet="\n".join(
             f"@page leaf-{anchor(page)} {{ @bottom-left {{ content: {json.dumps(text, ensure_ascii=False)} }} }}"
             for page, text in titles.items()
@@ -188,9 +189,27 @@ def page_numbers(pdf: Path) -> dict[str, int]:
     return {name.removeprefix("/"): 1 + reader.get_destination_page_number(place) for name, place in places.items()}
 
 
+def mend_titles(outline: list) -> None:
+    """Say a bookmark's title once: Chromium says it twice where the heading has moved to the next page."""
+    for entry in outline:
+        if isinstance(entry, list):
+            mend_titles(entry)
+        elif entry.title == 2 * (once := entry.title[: len(entry.title) // 2]):
+            entry.node[NameObject("/Title")] = TextStringObject(once)
+
+
+def built_pages(parts: dict[str, list[str]]) -> dict[str, str]:
+    """The HTML of the pages to print, by their names."""
+    return {page: (HTML / f"{page}.html").read_text(encoding="utf-8") for pages in parts.values() for page in pages}
+
+
 def main() -> None:
+    browser()  # where there is none, say so before the notebooks run
+    if not (HTML / "index.html").exists():
+        build.execute()
+        build.html()
     parts = contents()
-    built = {page: (HTML / f"{page}.html").read_text(encoding="utf-8") for pages in parts.values() for page in pages}
+    built = built_pages(parts)
     JOINED.parent.mkdir(parents=True, exist_ok=True)
     numbers = {}
     for _ in range(2):  # the first print tells the page numbers that the contents of the second show
@@ -198,6 +217,8 @@ def main() -> None:
         print_pdf(JOINED, PDF)
         numbers = page_numbers(PDF)
     writer = PdfWriter(clone_from=PDF)
+    mend_titles(writer.outline)
+    writer.page_mode = "/UseOutlines"
     writer.add_metadata({"/Author": "the contributors", "/Subject": "An annotated, executable book"})
     writer.write(PDF)
     print(f"{len(writer.pages)} pages, {PDF.stat().st_size / 1e6:.1f} MB:\n  {PDF}")
