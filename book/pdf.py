@@ -112,7 +112,7 @@ def printed(html: str, page: str, pages: list[str]) -> Tag:
         del element["loading"]
     addresses = turn_links(article, page, pages)
     if addresses:
-        notes = "".join(f"<li>{escape(address)}</li>" for address in addresses)
+        notes = "".join(f"<li>{escape(address.removeprefix('https://'))}</li>" for address in addresses)
         article.append(BeautifulSoup(f'<div class="link-notes"><p>Links</p><ol>{notes}</ol></div>', "html.parser"))
     article["id"], article["style"] = anchor(page), f"page: leaf-{anchor(page)}"
     return article
