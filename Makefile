@@ -1,8 +1,9 @@
 # The two commands of this repository:
 #   make book    make .venv, run the notebooks, build the book, print the page to open
 #   make test    the same .venv, then everything that is checked
-# and: make serve, make lint, make unit (the package's tests alone), make colab (the chapters as Colab runs them), make links
-# (does every address answer?), make clean. PYTHON=python3.12 chooses another Python, 3.11 or later; once .venv
+# and: make pdf (the book as one file), make serve, make lint, make unit (the package's tests alone), make colab (the
+# chapters as Colab runs them), make links (does every address answer?), make clean.
+# PYTHON=python3.12 chooses another Python, 3.11 or later; once .venv
 # is made, it has its own: delete it first. Windows has no .venv/bin: use WSL there.
 
 PYTHON ?= python3
@@ -11,17 +12,21 @@ RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 PORT ?= 8000
 
-.PHONY: book test install lint unit colab links serve clean
+.PHONY: book pdf test install lint unit colab links serve clean
 
 book: $(INSTALLED)
 	$(RUN) book/build.py execute
 	$(RUN) book/build.py html
 
+# The book as one file to hand out, from the pages that are built; it needs Chromium or Chrome.
+pdf: $(INSTALLED)
+	$(RUN) book/pdf.py
+
 # What fails fast comes first. The notebooks are executed once, for the tests and for the book.
 test: lint unit
 	$(RUN) book/build.py execute
 	$(RUN) book/build.py html
-	$(RUN) -m pytest tests/test_book.py -q
+	$(RUN) -m pytest tests/test_book.py tests/test_pdf.py -q
 
 install: $(INSTALLED)
 
@@ -33,7 +38,7 @@ lint: $(INSTALLED)
 	$(VENV)/bin/zizmor --offline --quiet .github
 
 unit: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(RUN) -m pytest tests --ignore=tests/test_book.py -n 2 --dist worksteal -q
+	OMP_NUM_THREADS=1 $(RUN) -m pytest tests --ignore=tests/test_book.py --ignore=tests/test_pdf.py -n 2 --dist worksteal -q
 
 # CHAPTERS=notebooks/01_patches.ipynb runs one, URL=https://… takes the package from there.
 colab: $(INSTALLED)
