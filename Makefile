@@ -18,10 +18,10 @@ book: $(INSTALLED)
 
 # What fails fast comes first. The notebooks are executed once, for the tests and for the book.
 test: lint
-	OMP_NUM_THREADS=1 $(RUN) -m pytest tests --ignore=tests/test_book.py -n 2 --dist worksteal -q
+	OMP_NUM_THREADS=1 $(RUN) -m pytest tests --ignore=tests/test_book.py --ignore=tests/test_browser.py -n 2 --dist worksteal -q
 	$(RUN) book/build.py execute
 	$(RUN) book/build.py html
-	$(RUN) -m pytest tests/test_book.py -q
+	$(RUN) -m pytest tests/test_book.py tests/test_browser.py -n 2 --dist loadgroup -q
 
 lint: $(INSTALLED)
 	$(RUN) -m ruff check .

@@ -18,7 +18,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, Playwright
 
 LIGHTEST = 1_500_000  # bytes that a page may ask for before anyone scrolls
 SHIFT = 0.05  # of the window, over the whole page: more is felt
@@ -143,10 +143,10 @@ SCROLL = """async () => {
 READY = "async () => { await document.fonts.ready; await window.MathJax?.startup?.promise; }"
 
 
-def launch(playwright) -> Browser:
+def launch(playwright: Playwright, executable: str) -> Browser:
     """The installed browser, which finds no host but this machine."""
     hosts = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
-    return playwright.chromium.launch(executable_path=executable(), args=[hosts, "--no-sandbox", "--disable-gpu"])
+    return playwright.chromium.launch(executable_path=executable, args=[hosts, "--no-sandbox", "--disable-gpu"])
 
 
 def choose_theme(browser: Browser, url: str, theme: str) -> dict:
