@@ -24,6 +24,7 @@ LIGHTEST = 1_500_000  # bytes that a page may ask for before anyone scrolls
 SHIFT = 0.05  # of the window, over the whole page: more is felt
 CARDS = ("exercise", "predict", "pitfall", "takeaway", "patient")
 AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+COLOUR_RULES = ["color-contrast", "link-in-text-block"]
 # Faults of the theme's markup, not of the book's: axe's rule, and the only elements for which it is forgiven.
 FORGIVEN = {
     "label-content-name-mismatch": ".search-button__button",
@@ -389,10 +390,15 @@ def letters(visit: Visit) -> list[str]:
 
 
 def axe(visit: Visit) -> list[str]:
-    """axe-core has nothing to say, but for what it says of the theme. Colours are the same on a phone."""
+    """axe-core has nothing to say, but for what it says of the theme.
+
+    Contrast, by far the slowest rule, is asked for in a wide window: a phone has the same colours. All the rest is asked
+    for in light: darkness has the same elements.
+    """
+    light, wide = visit.view.theme == "light", visit.view.width > 500
     options = {
-        "runOnly": {"type": "tag", "values": AXE_TAGS},
-        "rules": {"color-contrast": {"enabled": visit.view.width > 500}},  # by far the slowest
+        "runOnly": {"type": "tag", "values": AXE_TAGS} if light else {"type": "rule", "values": COLOUR_RULES},
+        "rules": {"color-contrast": {"enabled": wide}} if light or not wide else {},
         "resultTypes": ["violations"],
         "preload": False,  # it would ask for style sheets again, some of them where they are not
     }
@@ -450,9 +456,11 @@ def tab_order(visit: Visit) -> list[str]:
 
 
 def solutions(visit: Visit) -> list[str]:
-    """What is folded opens by the mouse, shows its content, and closes by the keyboard, with a focus that is seen."""
+    """Solutions, hints and side rooms open by the mouse, show what they hold, and close by a focus that is seen."""
     page, faults = visit.page, []
-    for room in page.locator("article details").all():
+    if visit.view.theme == "dark":
+        return []  # the same rooms, in other colours
+    for room in page.locator("article details:not(.hide)").all():  # .hide: a notebook's code, folded by MyST-NB
         place = room.evaluate(
             """(room) => {
             const summary = room.firstElementChild;

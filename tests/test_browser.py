@@ -66,7 +66,7 @@ def book():
 @pytest.fixture(scope="module")
 def remembered(chromium, book):
     """For each theme, what the browser remembers of a reader who chose it with the button."""
-    return {theme: browser.choose_theme(chromium, f"{book}/search.html", theme) for theme in ("light", "dark")}
+    return {theme: browser.choose_theme(chromium, f"{book}/{PAGES[0]}.html", theme) for theme in ("light", "dark")}
 
 
 def markdown_of(name: str) -> str:
