@@ -3,14 +3,15 @@
 #   make test    the same .venv, then everything that is checked
 # and: make pdf (the book as one file), make serve, make lint, make unit (the package's tests alone), make colab (the
 # chapters as Colab runs them), make links (does every address answer?), make clean.
-# PYTHON=python3.12 chooses another Python, 3.11 or later; once .venv
-# is made, it has its own: delete it first. Windows has no .venv/bin: use WSL there.
+# PYTHON=python3.12 chooses another Python, 3.11 or later; once .venv is made, it has its own: delete it first.
+# Windows has no .venv/bin: use WSL there.
 
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 PORT ?= 8000
+OF_THE_BOOK := tests/test_book.py tests/test_pdf.py tests/test_browser.py
 
 .PHONY: book pdf test install lint unit colab links serve clean
 
@@ -26,7 +27,7 @@ pdf: $(INSTALLED)
 test: lint unit
 	$(RUN) book/build.py execute
 	$(RUN) book/build.py html
-	$(RUN) -m pytest tests/test_book.py tests/test_pdf.py -q
+	$(RUN) -m pytest $(OF_THE_BOOK) -n 2 --dist loadgroup -q
 
 install: $(INSTALLED)
 
@@ -38,7 +39,7 @@ lint: $(INSTALLED)
 	$(VENV)/bin/zizmor --offline --quiet .github
 
 unit: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(RUN) -m pytest tests --ignore=tests/test_book.py --ignore=tests/test_pdf.py -n 2 --dist worksteal -q
+	OMP_NUM_THREADS=1 $(RUN) -m pytest tests $(OF_THE_BOOK:%=--ignore=%) -n 2 --dist worksteal -q
 
 # CHAPTERS=notebooks/01_patches.ipynb runs one, URL=https://… takes the package from there.
 colab: $(INSTALLED)
