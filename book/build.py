@@ -200,7 +200,7 @@ def _ipython() -> Path:
 def run(notebook: nbformat.NotebookNode, path: Path) -> float | None:
     """Run nbmake over the notebook in ``path``, which gets its outputs: the seconds, or None when it failed."""
     nbformat.write(notebook, path)
-    command = ["-m", "pytest", path, "--nbmake", "--overwrite", "--nbmake-timeout=300", "--quiet", "--no-header"]
+    command = ["-m", "pytest", path, "--nbmake", "--overwrite", "--nbmake-timeout=600", "--quiet", "--no-header"]
     command += ["-c", ROOT / "pyproject.toml", "-p", "no:cacheprovider", "--color=yes"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "IPYTHONDIR": str(_ipython())}
     environment.pop("MPLBACKEND", None)  # the kernel's own draws into the notebook

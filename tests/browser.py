@@ -392,8 +392,8 @@ def letters(visit: Visit) -> list[str]:
 def axe(visit: Visit) -> list[str]:
     """axe-core has nothing to say, but for what it says of the theme.
 
-    Contrast, by far the slowest rule, is asked for in a wide window: a phone has the same colours. All the rest is asked
-    for in light: darkness has the same elements.
+    Contrast, by far the slowest rule, is asked for in a wide window: a phone has the same colours. All the rest is
+    asked for in light: darkness has the same elements.
     """
     light, wide = visit.view.theme == "light", visit.view.width > 500
     options = {
