@@ -180,6 +180,6 @@ def test_no_box_of_the_book_is_cut_in_print():
 )
 def test_a_cut_box_is_found(tmp_path, box):
     page = tmp_path / "page.html"
-    for text, count in (("short", 0), ("x" * 200, 1)):
+    for text, cut in (("short", False), ("x" * 200, True)):
         page.write_text(built("Title", box.format(text)), encoding="utf-8")
-        assert len(cut_boxes(page)) == count
+        assert any(box[1:4] in found for found in cut_boxes(page)) == cut
