@@ -392,7 +392,7 @@ def letters(visit: Visit) -> list[str]:
 def axe(visit: Visit) -> list[str]:
     """axe-core has nothing to say, but for what it says of the theme.
 
-    Contrast, by far the slowest rule, is asked for in a wide window: a phone has the same colours. All the rest is asked
+    Contrast, by far the slowest rule, is asked for in a wide window: a phone has the same colours. The rest is asked
     for in light: darkness has the same elements.
     """
     light, wide = visit.view.theme == "light", visit.view.width > 500
@@ -518,7 +518,7 @@ CHECKS: list[Callable[[Visit], list[str]]] = [
 def hits(page: Page, term: str) -> list[str]:
     """The files that the search page finds, the best first."""
     page.goto(f"{page.url.partition('?')[0]}?q={term}")
-    page.wait_for_function("/found|did not match/.test(document.querySelector('#search-summary')?.textContent)")
+    page.wait_for_function("/found|did not match/.test(document.querySelector('.search-summary')?.textContent)")
     page.wait_for_load_state("networkidle")  # excerpts come from the pages themselves
     links = page.locator("#search-results li > a").all()
     return [re.split("[?#]", link.get_attribute("href"))[0] for link in links]
