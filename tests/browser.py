@@ -120,10 +120,11 @@ window.called = (e) => {
   const text = (e.getAttribute?.('src')?.split('/').pop() ?? e.textContent ?? '').trim().replace(/\\s+/g, ' ');
   return `<${[e.nodeName.toLowerCase(), ...classes].join('.')}> ${text.slice(0, 50)}`;
 };
-window.ringed = (e) => {
-  const style = getComputedStyle(e);
+// A ring stands around what has the focus, around its form, or around the card that a link fills.
+window.ringed = (e) => [[e], [e, '::after'], [e.closest('form') ?? e]].some((place) => {
+  const style = getComputedStyle(...place);
   return (style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) > 0) || style.boxShadow !== 'none';
-};
+});
 window.shifts = [];
 new PerformanceObserver((list) => {
   for (const entry of list.getEntries())
@@ -339,8 +340,7 @@ def captions(visit: Visit) -> list[str]:
         r"""() => {
         const faults = [], numbers = {};
         let figure = null;
-        for (const e of shown('article .cell_output :is(img, table), article .figure-caption, article figure')) {
-          if (e.matches('figure') && !e.querySelector('figcaption')) faults.push(`no caption: ${called(e)}`);
+        for (const e of shown('article .cell_output :is(img, table), article .figure-caption')) {
           if (e.matches('table') && !e.querySelector('caption')) faults.push(`no caption: ${called(e)}`);
           if (e.matches('img')) {
             if (figure) faults.push(`no caption: ${called(figure)}`);
@@ -363,7 +363,7 @@ def letters(visit: Visit) -> list[str]:
         r"""async () => {
         const faults = new Set();
         const size = (e) => parseFloat(getComputedStyle(e).fontSize);
-        const note = (px, least, e) => { if (px < least) faults.add(`${px.toFixed(1)} px: ${called(e)}`); };
+        const note = (px, least, e) => { if (px && px < least) faults.add(`${px.toFixed(1)} px: ${called(e)}`); };
         for (const e of shown('article section > p:not([class])')) note(size(e), 16, e);
         for (const e of shown('article *')) {
           const text = [...e.childNodes].some((child) => child.nodeType === Node.TEXT_NODE && child.data.trim());
@@ -392,8 +392,8 @@ def letters(visit: Visit) -> list[str]:
 def axe(visit: Visit) -> list[str]:
     """axe-core has nothing to say, but for what it says of the theme.
 
-    Contrast, by far the slowest rule, is asked for in a wide window: a phone has the same colours. All the rest is
-    asked for in light: darkness has the same elements.
+    Contrast, by far the slowest rule, is asked for in a wide window: a phone has the same colours. The rest is asked
+    for in light: darkness has the same elements.
     """
     light, wide = visit.view.theme == "light", visit.view.width > 500
     options = {
@@ -416,7 +416,8 @@ def axe(visit: Visit) -> list[str]:
 STOP = """() => {
   const e = document.activeElement;
   if (!e || e === document.body || e === document.documentElement) return null;
-  const before = window.last, name = e.innerText || e.ariaLabel || e.title || e.placeholder || e.textContent;
+  const before = window.last, pictures = [...e.querySelectorAll('img')].map((image) => image.alt);
+  const name = [e.textContent, e.ariaLabel, e.title, e.placeholder, ...pictures].find((text) => text?.trim());
   window.last = e;
   return {
     called: called(e),
@@ -424,7 +425,7 @@ STOP = """() => {
     inside: !!e.closest('main'),
     'a formula is a stop': !!e.closest('math, mjx-container'),
     'a stop is not seen': !ringed(e),
-    'a stop without a name': !(name || e.querySelector('img[alt]')?.alt)?.trim(),
+    'a stop without a name': !name,
     'a stop leads back up': !!before && !(before.compareDocumentPosition(e) & Node.DOCUMENT_POSITION_FOLLOWING),
   };
 }"""
@@ -518,7 +519,7 @@ CHECKS: list[Callable[[Visit], list[str]]] = [
 def hits(page: Page, term: str) -> list[str]:
     """The files that the search page finds, the best first."""
     page.goto(f"{page.url.partition('?')[0]}?q={term}")
-    page.wait_for_function("/found|did not match/.test(document.querySelector('#search-summary')?.textContent)")
+    page.wait_for_function("/found|did not match/.test(document.querySelector('.search-summary')?.textContent)")
     page.wait_for_load_state("networkidle")  # excerpts come from the pages themselves
     links = page.locator("#search-results li > a").all()
     return [re.split("[?#]", link.get_attribute("href"))[0] for link in links]
