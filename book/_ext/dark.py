@@ -130,8 +130,10 @@ def darkened(fig: Figure) -> Iterator[None]:
                 light_up(artist, "edgecolor")
             if artist.get_fill():
                 light_up(artist, "facecolor")
-                if is_paper(artist.get_facecolor()):
-                    swap(artist, "facecolor", dark_paper(artist.get_facecolor()))
+                for name in ("edgecolor", "facecolor"):
+                    colour = getattr(artist, f"get_{name}")()
+                    if is_paper(colour):
+                        swap(artist, name, dark_paper(colour))
         elif isinstance(artist, Collection) and artist.get_array() is None:
             for name in ("edgecolor", "facecolor"):
                 colours = list(getattr(artist, f"get_{name}")())

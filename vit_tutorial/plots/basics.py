@@ -28,6 +28,7 @@ def use_style() -> None:
             "axes.titlesize": 13,
             "axes.spines.top": False,
             "axes.spines.right": False,
+            "axes.formatter.min_exponent": 5,  # on a log axis 1000, for an exponent's letters are small
             "axes.prop_cycle": cycler(color=PALETTE),
             "image.cmap": "viridis",
             "lines.linewidth": 2,
