@@ -60,6 +60,13 @@ def test_letters_on_what_is_painted_stay_and_others_do_not(axes):
         assert [to_hex(bar.get_facecolor()) for bar in axes.patches] == ["#e69f00", PAPER, SHADED_PAPER]
 
 
+def test_a_pale_band_gets_no_light_edge(axes):
+    band = axes.axhspan(0.2, 0.4, color="0.95")
+    with darkened(axes.figure):
+        assert to_hex(band.get_facecolor()) == to_hex(band.get_edgecolor()) == SHADED_PAPER
+    assert to_hex(band.get_edgecolor()) == "#f2f2f2"
+
+
 def test_letters_on_an_image_stay(axes):
     axes.imshow(np.zeros((4, 4)))
     text = axes.text(1, 1, "here")

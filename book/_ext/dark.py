@@ -126,14 +126,13 @@ def darkened(fig: Figure) -> Iterator[None]:
             if artist.get_markerfacecolor() != "none" and is_paper(artist.get_markerfacecolor()):
                 swap(artist, "markerfacecolor", dark_paper(artist.get_markerfacecolor()))
         elif isinstance(artist, Patch) and artist not in papers:
-            if not (artist.get_fill() and is_light(artist.get_facecolor())):
-                light_up(artist, "edgecolor")
-            if artist.get_fill():
-                light_up(artist, "facecolor")
-                for name in ("edgecolor", "facecolor"):
-                    colour = getattr(artist, f"get_{name}")()
-                    if is_paper(colour):
-                        swap(artist, name, dark_paper(colour))
+            filled, on_light = artist.get_fill(), artist.get_fill() and is_light(artist.get_facecolor())
+            for name in ("edgecolor", "facecolor") if filled else ("edgecolor",):
+                colour = getattr(artist, f"get_{name}")()
+                if filled and is_paper(colour):
+                    swap(artist, name, dark_paper(colour))
+                elif name == "facecolor" or not on_light:
+                    light_up(artist, name)
         elif isinstance(artist, Collection) and artist.get_array() is None:
             for name in ("edgecolor", "facecolor"):
                 colours = list(getattr(artist, f"get_{name}")())
