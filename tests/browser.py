@@ -25,6 +25,7 @@ SHIFT = 0.05  # of the window, over the whole page: more is felt
 CARDS = ("exercise", "predict", "pitfall", "takeaway", "patient")
 AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 COLOUR_RULES = ["color-contrast", "link-in-text-block"]
+WIDTH_RULES = ["target-size", "scrollable-region-focusable", "aria-hidden-focus", "button-name", "link-name"]
 # Faults of the theme's markup, not of the book's: axe's rule, and the only elements for which it is forgiven.
 FORGIVEN = {
     "label-content-name-mismatch": ".search-button__button",
@@ -57,6 +58,7 @@ class Visit:
     page: Page
     view: View
     source: str = ""  # the Markdown behind the page
+    loaded: list[tuple[int, str]] = field(default_factory=list)
     console: list[str] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)
 
@@ -128,7 +130,8 @@ window.ringed = (e) => [[e], [e, '::after'], [e.closest('form') ?? e]].some((pla
 window.shifts = [];
 new PerformanceObserver((list) => {
   for (const entry of list.getEntries())
-    if (!entry.hadRecentInput) shifts.push([entry.value, entry.sources.map((s) => s.node ? called(s.node) : '?')]);
+    if (!entry.hadRecentInput && !entry.sources.every((s) => s.node?.parentElement?.closest('.bd-toc')))
+      shifts.push([entry.value, entry.sources.map((s) => s.node ? called(s.node) : '?')]);
 }).observe({type: 'layout-shift', buffered: true});
 """
 # A reader scrolls to the end: pictures come when they are near.
@@ -138,10 +141,15 @@ SCROLL = """async () => {
     scrollTo({top: y, behavior: 'instant'});
     await frame();
   }
-  await Promise.all([...document.images].map((image) => visible(image) && image.decode().catch(() => 0)));
+  for (const image of document.images) image.loading = 'eager';  // some were passed too fast
+  const coming = () => shown('img').some((image) => !image.naturalWidth);
+  for (let i = 0; i < 50 && coming(); i++) await new Promise((done) => setTimeout(done, 100));
   scrollTo({top: 0, behavior: 'instant'});
   await new Promise((done) => setTimeout(done, 100));  // shifts are told a little later
 }"""
+# What came before anyone scrolled: bytes as they were sent, and the file's name.
+LOADED = """() => [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]
+  .map((e) => [e.encodedBodySize, e.name.split('/').pop()])"""
 READY = "async () => { await document.fonts.ready; await window.MathJax?.startup?.promise; }"
 
 
@@ -169,7 +177,7 @@ def choose_theme(browser: Browser, url: str, theme: str) -> dict:
 def visit(
     browser: Browser, url: str, view: View, *, remembered: dict | None = None, source: str = ""
 ) -> Iterator[Visit]:
-    """Open a page, and wait until it is complete."""
+    """Open a page, scroll to its end and back, and wait until it is complete."""
     context = browser.new_context(
         viewport={"width": view.width, "height": view.height},
         color_scheme=view.theme if remembered is None else ("light" if view.theme == "dark" else "dark"),
@@ -190,6 +198,8 @@ def visit(
     try:
         page.goto(url)
         page.evaluate(READY)
+        seen.loaded = page.evaluate(LOADED)
+        page.evaluate(SCROLL)
         yield seen
     finally:
         context.close()
@@ -201,18 +211,13 @@ def visit(
 
 def weight(visit: Visit) -> list[str]:
     """What the page asks for before anyone scrolls, in bytes as they are sent."""
-    parts = visit.page.evaluate(
-        """() => [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]
-        .map((e) => [e.encodedBodySize, e.name.split('/').pop()])"""
-    )
-    total = sum(size for size, _ in parts)
-    heaviest = ", ".join(f"{name} {size / 1e6:.2f}" for size, name in sorted(parts, reverse=True)[:4])
+    total = sum(size for size, _ in visit.loaded)
+    heaviest = ", ".join(f"{name} {size / 1e6:.2f}" for size, name in sorted(visit.loaded, reverse=True)[:4])
     return [f"{total / 1e6:.2f} MB: {heaviest}"] if total > LIGHTEST else []
 
 
 def shift(visit: Visit) -> list[str]:
-    """Nothing moves while the page loads, nor while it is scrolled to its end."""
-    visit.page.evaluate(SCROLL)
+    """Nothing moves while the page loads and is scrolled to its end, but the contents, which unfold by intent."""
     shifts = visit.page.evaluate("shifts")
     moved = [f"{value:.3f} {', '.join(nodes[:2])}" for value, nodes in sorted(shifts, reverse=True)[:3]]
     total = sum(value for value, _ in shifts)
@@ -358,7 +363,7 @@ def captions(visit: Visit) -> list[str]:
 
 
 def letters(visit: Visit) -> list[str]:
-    """Text can be read without a glass, in figures too: those that are pixels have letters of 11 points at 140 dpi."""
+    """Text can be read without a glass, in figures too: those that are pixels have letters of 11 points at 96 dpi."""
     return visit.page.evaluate(
         r"""async () => {
         const faults = new Set();
@@ -370,7 +375,7 @@ def letters(visit: Visit) -> list[str]:
           if (text && !e.closest('math, mjx-container, svg, sup, .headerlink')) note(size(e), 11, e);
         }
         for (const image of shown('article .cell_output img:not([src*=".svg"])'))
-          note((11 / 72) * 140 * image.getBoundingClientRect().width / image.naturalWidth, 8, image);
+          note((11 / 72) * 96 * image.getBoundingClientRect().width / image.getAttribute('width'), 7.8, image);
         for (const image of shown('article img[src*=".svg"]:not([src*="badge"])')) {
           const host = document.createElement('div');  // a shadow keeps the drawing's style sheet to itself
           host.style.cssText = `position: absolute; width: ${image.getBoundingClientRect().width}px`;
@@ -379,8 +384,8 @@ def letters(visit: Visit) -> list[str]:
           const drawing = host.shadowRoot.querySelector('svg');
           drawing.style.cssText = 'width: 100%; height: auto; max-width: none';
           for (const e of drawing.querySelectorAll('text, tspan')) {
-            const {a, b} = e.getScreenCTM();
-            if (e.textContent.trim()) note(size(e) * Math.hypot(a, b), 8, e);
+            const {a, b} = e.getScreenCTM(), exponent = size(e) < size(e.parentElement.querySelector('tspan') ?? e);
+            if (e.textContent.trim()) note(size(e) * Math.hypot(a, b), exponent ? 7 : 8, e);
           }
           host.remove();
         }
@@ -392,13 +397,12 @@ def letters(visit: Visit) -> list[str]:
 def axe(visit: Visit) -> list[str]:
     """axe-core has nothing to say, but for what it says of the theme.
 
-    Contrast, by far the slowest rule, is asked for in a wide window: a phone has the same colours. The rest is asked
-    for in light: darkness has the same elements.
+    A wide window is asked everything, in the dark what is of colours, and a phone what is of its width.
     """
-    light, wide = visit.view.theme == "light", visit.view.width > 500
+    rules = COLOUR_RULES if visit.view.theme == "dark" else WIDTH_RULES
+    everything, some = {"type": "tag", "values": AXE_TAGS}, {"type": "rule", "values": rules}
     options = {
-        "runOnly": {"type": "tag", "values": AXE_TAGS} if light else {"type": "rule", "values": COLOUR_RULES},
-        "rules": {"color-contrast": {"enabled": wide}} if light or not wide else {},
+        "runOnly": everything if visit.view == VIEWS["desktop-light"] else some,
         "resultTypes": ["violations"],
         "preload": False,  # it would ask for style sheets again, some of them where they are not
     }
@@ -434,6 +438,8 @@ STOP = """() => {
 def tab_order(visit: Visit) -> list[str]:
     """The Tab key offers to skip to the text, then goes down the page; each stop has a name and is seen."""
     page, faults = visit.page, []
+    if visit.view.theme == "dark":
+        return []  # the same stops, in other colours
     page.keyboard.press("Tab")
     first = page.evaluate(STOP)
     if not (first and first["skips"]):
@@ -459,8 +465,8 @@ def tab_order(visit: Visit) -> list[str]:
 def solutions(visit: Visit) -> list[str]:
     """Solutions, hints and side rooms open by the mouse, show what they hold, and close by a focus that is seen."""
     page, faults = visit.page, []
-    if visit.view.theme == "dark":
-        return []  # the same rooms, in other colours
+    if visit.view != VIEWS["desktop-light"]:
+        return []  # the same rooms
     for room in page.locator("article details:not(.hide)").all():  # .hide: a notebook's code, folded by MyST-NB
         place = room.evaluate(
             """(room) => {

@@ -143,6 +143,7 @@ SOUND = """<!doctype html>
 SOURCE = "Let $x$ be a [number](page). It costs `$2$`.\n\n> **Predict.** Is it small?\n"
 FIGURE = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 200 100"><text y="50" font-size="{}">up</text></svg>'
 IMAGE = '<img src="figure.svg" alt="A line that falls." width="200" height="100">'
+GRID = '<img src="grid.png" alt="A grid of pictures." width="800" style="width: 400px">'
 
 FAULTS = {
     "weight": {'<img src="heavy.png" alt="">': "heavy.png 1."},
@@ -190,7 +191,7 @@ FAULTS = {
         "<table><tr><td style='font-size: 10px'>1</td></tr></table>": "10.0 px: <td> 1",
         IMAGE.replace("figure", "small"): "7.0 px: <text> up",
         IMAGE.replace("200", "60"): "6.0 px: <text> up",
-        '<div class="cell_output"><img src="grid.png" alt="A grid of pictures." width="100"></div>': "px: <img> grid",
+        f'<div class="cell_output">{GRID}</div>': "px: <img> grid",
     },
     "axe": {
         "<button></button>": "button-name: button",
