@@ -1,0 +1,179 @@
+"""The page's model against PyTorch's in double precision: every intermediate, and every intervention."""
+
+import base64
+import json
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from vit_tutorial.attention import attention_weights
+from vit_tutorial.data import load_dataset
+from vit_tutorial.live import INTERVENTIONS, export_model, intervene
+from vit_tutorial.model import ViT
+from vit_tutorial.runs import load_recorded
+from vit_tutorial.training.loop import to_input
+
+RUN = Path(__file__).with_name("live_parity.mjs")
+TOLERANCE = 1e-6  # of the largest value
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed")
+
+
+def run_page(exported: dict, images: torch.Tensor, change: dict | None, keep: str) -> subprocess.CompletedProcess:
+    given = {"model": exported, "images": images.flatten(1).tolist(), "change": change, "keep": keep}
+    return subprocess.run(["node", RUN], input=json.dumps(given).encode(), capture_output=True)
+
+
+def in_javascript(exported: dict, images: torch.Tensor, change: dict | None = None, keep: str = "all") -> dict:
+    """What the page computes, by name, each ``(images, numbers)``."""
+    found = run_page(exported, images, change, keep)
+    assert found.returncode == 0, found.stderr.decode()
+    head, _, numbers = found.stdout.partition(b"\n")
+    sizes = dict(json.loads(head))
+    told = torch.frombuffer(bytearray(numbers), dtype=torch.float64).reshape(len(images), -1)
+    return dict(zip(sizes, told.split(list(sizes.values()), dim=1), strict=True))
+
+
+@torch.no_grad()
+def in_pytorch(model: ViT, pixels: torch.Tensor) -> dict:
+    """The same from the model in double precision, by hooks and by the parts' own functions."""
+    found = {}
+
+    def keep(name):
+        return lambda part, args, out: found.update({name: out})
+
+    hooks = [
+        model.patch_embed.register_forward_hook(keep("embedded")),
+        model.norm.register_forward_hook(keep("features")),
+    ]
+    hooks.append(model.blocks.register_forward_pre_hook(lambda part, args: found.update(tokens=args[0])))
+    for i, block in enumerate(model.blocks):
+        for name in ("norm1", "attn", "norm2", "mlp"):
+            hooks.append(block.get_submodule(name).register_forward_hook(keep(f"{i}.{name}")))
+        hooks.append(block.mlp.act.register_forward_hook(keep(f"{i}.hidden")))
+        hooks.append(block.register_forward_hook(keep(f"{i}.out")))
+    found["logits"] = model(pixels)
+    for hook in hooks:
+        hook.remove()
+    found["probabilities"] = found["logits"].softmax(dim=-1)
+    before = found["tokens"]
+    answers = []
+    for i, block in enumerate(model.blocks):
+        found[f"{i}.middle"] = before + found[f"{i}.attn"]
+        q, k, v = block.attn.project(found[f"{i}.norm1"])
+        found |= {f"{i}.q": q, f"{i}.k": k, f"{i}.v": v, f"{i}.scores": q @ k.mT / q.shape[-1] ** 0.5}
+        found[f"{i}.weights"] = attention_weights(q, k)
+        answers.append(model.forward_head(model.norm(before)).softmax(dim=-1))
+        before = found[f"{i}.out"]
+    answers.append(found["probabilities"])
+    found["answers"] = torch.stack(answers, dim=1)
+    ph, pw = model.config.patch_size
+    found["patches"] = torch.nn.functional.unfold(pixels, (ph, pw), stride=(ph, pw)).mT
+    return {name: value.flatten(1) for name, value in found.items()}
+
+
+def worst(ours: dict, theirs: dict) -> tuple[float, str]:
+    """The largest error, as a fraction of the largest value, and where it is."""
+    assert ours.keys() == theirs.keys()
+    errors = {name: ((ours[name] - theirs[name]).abs().max() / theirs[name].abs().max()).item() for name in ours}
+    return max((error, name) for name, error in errors.items())
+
+
+@pytest.fixture(scope="module", params=["mnist", "mnist-patch4"])
+def digits(request):
+    """A recorded model, what the page gets of it, and images in 0..1: real ones where they are, else digits."""
+    model, recipe = load_recorded(request.param)
+    try:
+        images = load_dataset("mnist", "test").images[:100]
+    except FileNotFoundError:
+        small = load_dataset("digits", "test").images[:100]
+        images = torch.nn.functional.interpolate(small.float(), 28, mode="bilinear").byte()
+    return model.double(), export_model(model, recipe), images.double() / 255, recipe
+
+
+@needs_node
+def test_each_intermediate_equals_pytorch(digits):
+    model, exported, images, recipe = digits
+    error, where = worst(in_javascript(exported, images), in_pytorch(model, to_input(images, recipe)))
+    assert error < TOLERANCE, where
+
+
+@needs_node
+@pytest.mark.parametrize("fault", ["eps", "gelu"])
+def test_a_wrong_eps_or_gelu_is_caught(digits, fault):
+    model, exported, images, recipe = digits
+    for part in model.modules():
+        if fault == "eps" and isinstance(part, torch.nn.LayerNorm):
+            part.eps = 1e-5
+        if fault == "gelu" and isinstance(part, torch.nn.GELU):
+            part.approximate = "tanh"
+    try:
+        error, _ = worst(in_javascript(exported, images[:20]), in_pytorch(model, to_input(images[:20], recipe)))
+    finally:
+        for part in model.modules():
+            if isinstance(part, torch.nn.LayerNorm):
+                part.eps = 1e-6
+            if isinstance(part, torch.nn.GELU):
+                part.approximate = "none"
+    assert error > 2 * TOLERANCE
+
+
+CHOICES = {
+    "muteHead": [{"block": 0, "head": 2}, {"block": 3, "head": 0}],
+    "muteBlock": [{"block": 2}],
+    "shuffleTokens": "order",
+    "shufflePatches": "order",
+    "temperature": [{"temperature": 4.0}],
+}
+
+
+@needs_node
+@pytest.mark.parametrize("name", INTERVENTIONS)
+@torch.no_grad()
+def test_each_intervention_does_what_it_does_in_pytorch(digits, name):
+    model, exported, images, recipe = digits
+    images = images[:10]
+    healthy = model(to_input(images, recipe))
+    order = torch.randperm(model.config.num_patches, generator=torch.Generator().manual_seed(1)).tolist()
+    choices = CHOICES.get(name, [{}])
+    for chosen in [{"order": order}] if choices == "order" else choices:
+        changed = intervene(model, name, **chosen)
+        # one image at a time, as in the page: attention across the batch depends on it
+        theirs = torch.cat([changed(pixels[None]) for pixels in to_input(images, recipe)])
+        ours = in_javascript(exported, images, {"name": name, "choices": chosen}, keep="logits")["logits"]
+        assert (ours - theirs).abs().max() < TOLERANCE * theirs.abs().max()
+        nothing = (theirs - healthy).abs().max() < 1e-6
+        assert nothing == (name == "shuffleTokens")
+
+
+@needs_node
+def test_damaged_weights_are_refused(digits):
+    _, exported, images, _ = digits
+    damaged = exported | {"float16": "A" + exported["float16"][1:]}
+    found = run_page(damaged, images[:1], None, "logits")
+    assert found.returncode != 0 and b"damaged weights" in found.stderr
+
+
+def test_an_export_is_the_model():
+    model, recipe = load_recorded("mnist")
+    exported = export_model(model, recipe)
+    numbers = np.frombuffer(base64.b64decode(exported["float16"]), "<f2").astype("float32")
+    assert_close(
+        torch.from_numpy(numbers), torch.cat([t.flatten() for t in model.state_dict().values()]), rtol=0, atol=0
+    )
+    assert [name for name, _ in exported["tensors"]] == list(model.state_dict())
+
+
+def test_what_the_page_cannot_run_is_refused():
+    model, recipe = load_recorded("mnist")
+    pooled = replace(recipe, model=replace(recipe.model, pool="mean"))
+    with pytest.raises(ValueError, match="pool='mean', not 'cls'"):
+        export_model(ViT(pooled.model), pooled)
+    model.head.weight.data[0, 0] = 1e5
+    with pytest.raises(ValueError, match=r"1e\+05 do not fit half precision"):
+        export_model(model, recipe)
