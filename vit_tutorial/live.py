@@ -1,11 +1,13 @@
-"""A trained model for the page "Draw a digit": its weights as text, and what one can do to it there, in PyTorch."""
+"""The Python side of the page "Draw a digit": weights as text, strokes as images, and what one can do to a model."""
 
 import base64
 import zlib
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 
+import numpy as np
 import torch
+from jaxtyping import UInt8
 from torch import Tensor, nn
 
 from vit_tutorial.archs.patients import PATIENTS
@@ -41,6 +43,49 @@ def export_model(model: ViT, recipe: Recipe) -> dict:
         "checksum": zlib.adler32(content),
         "float16": base64.b64encode(content).decode(),
     }
+
+
+SIDE, BOX, PEN = 28, 20, 2.4  # pixels
+
+Strokes = Sequence[Sequence[tuple[float, float]]]
+
+
+def draw_strokes(strokes: Strokes) -> UInt8[Tensor, "28 28"]:
+    """Lists of points (x, y), in any unit, to an image made the way MNIST's were; ``digit.mjs`` gives the same bytes.
+
+    The digit fills a box of 20 × 20, and its centre of mass is moved to the middle by whole pixels.
+
+    Returns:
+        ``(28, 28)``: 0 is paper, 255 ink.
+
+    Source: LeCun et al. 1998, section III.A, for box and centre.
+    """
+    ends = np.array(
+        [(points[max(i - 1, 0)], point) for points in strokes for i, point in enumerate(points)], dtype=float
+    )
+    if not len(ends):
+        return torch.zeros(SIDE, SIDE, dtype=torch.uint8)
+    low, high = ends[:, 1].min(0), ends[:, 1].max(0)
+    extent = (high - low).max()
+    (ax, ay), (bx, by) = np.moveaxis(
+        (ends - (low + high) / 2) * ((BOX - PEN) / extent if extent else 1) + SIDE / 2, 0, -1
+    )
+    y, x = np.mgrid[:SIDE, :SIDE][..., None] + 0.5  # the middle of each pixel, and an axis for the segments
+    dx, dy = bx - ax, by - ay
+    length = dx * dx + dy * dy
+    along = np.clip(((x - ax) * dx + (y - ay) * dy) / np.where(length > 0, length, 1), 0, 1)
+    ex, ey = x - (ax + along * dx), y - (ay + along * dy)
+    ink = np.clip(PEN / 2 + 0.5 - np.sqrt((ex * ex + ey * ey).min(-1)), 0, 1)
+    image = np.floor(ink * 255 + 0.5).astype(np.uint8)
+    return torch.from_numpy(_centred(image))
+
+
+def _centred(image: np.ndarray) -> np.ndarray:
+    """Moved by whole pixels until the centre of mass lies in pixel 14 of both axes; what leaves the image is lost."""
+    mass = image.sum(dtype=int)
+    down, right = (SIDE // 2 - (image.sum(axis=1 - axis, dtype=int) @ np.arange(SIDE)) // mass for axis in (0, 1))
+    moved = np.pad(image, SIDE)
+    return moved[SIDE - down : 2 * SIDE - down, SIDE - right : 2 * SIDE - right].copy()
 
 
 def _replace_attend(model: ViT, attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
