@@ -29,7 +29,7 @@ runs
 attention_maps
 pretrained
 what_matters
-speed
+live speed
 clinic
 exercises
 cli __init__

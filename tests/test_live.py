@@ -14,12 +14,17 @@ from torch.testing import assert_close
 
 from vit_tutorial.attention import attention_weights
 from vit_tutorial.data import load_dataset
-from vit_tutorial.live import INTERVENTIONS, export_model, intervene
+from vit_tutorial.live import INTERVENTIONS, draw_strokes, export_model, intervene
 from vit_tutorial.model import ViT
 from vit_tutorial.runs import load_recorded
 from vit_tutorial.training.loop import to_input
 
 RUN = Path(__file__).with_name("live_parity.mjs")
+DRAW = f"""
+import {{ readFileSync }} from "node:fs";
+import {{ drawStrokes }} from "{RUN.parent.parent}/book/_static/live/digit.mjs";
+console.log(JSON.stringify(JSON.parse(readFileSync(0, "utf8")).map((strokes) => Array.from(drawStrokes(strokes)))));
+"""
 TOLERANCE = 1e-6  # of the largest value
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed")
 
@@ -149,6 +154,35 @@ def test_each_intervention_does_what_it_does_in_pytorch(digits, name):
         assert (ours - theirs).abs().max() < TOLERANCE * theirs.abs().max()
         nothing = (theirs - healthy).abs().max() < 1e-6
         assert nothing == (name == "shuffleTokens")
+
+
+STROKES = [
+    [],
+    [[(3, 3)]],
+    [[(1, 2), (1, 2)]],
+    [[(0, 0), (0, 100)]],
+    *([[(37 * i % 101, 53 * i % 97 + 0.1 * j) for i in range(j, 9 * j)] for _ in range(2)] for j in range(1, 20)),
+]
+
+
+@needs_node
+def test_strokes_become_the_same_image_in_the_page():
+    found = subprocess.run(
+        ["node", "--input-type=module", "-e", DRAW], input=json.dumps(STROKES), capture_output=True, text=True
+    )
+    assert found.returncode == 0, found.stderr
+    theirs = torch.tensor(json.loads(found.stdout), dtype=torch.uint8).reshape(-1, 28, 28)
+    assert torch.equal(theirs, torch.stack([draw_strokes(strokes) for strokes in STROKES]))
+
+
+def test_a_line_is_drawn_as_one_counts_it():
+    """A vertical line fills the box but for the pen, from 5.2 to 22.8; its centre, at 13.5, is moved to 14.5."""
+    image = draw_strokes([[(0, 0), (0, 100)]])
+    assert image[14].nonzero().flatten().tolist() == [13, 14, 15, 16]
+    assert image[14, 14] == image[14, 15] == 255  # half a pixel from the line, and the pen reaches 1.2
+    assert image[14, 13] == image[14, 16] == round(0.2 * 255)  # 1.5 pixels from it: 1.2 + 0.5 − 1.5
+    assert image.any(dim=1).nonzero().flatten().tolist() == list(range(5, 25))
+    assert not draw_strokes([]).any()
 
 
 @needs_node

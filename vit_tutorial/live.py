@@ -128,7 +128,7 @@ def _as_patient(name: str) -> Callable[[ViT], None]:
     return fall_ill
 
 
-# What one can do to a healthy model, by the names in interventions.mjs: each changes the model it is given.
+# What one can do to a healthy model, by the names in interventions.mjs: each changes the model that it is given.
 INTERVENTIONS: dict[str, Callable[..., None]] = {
     "muteHead": _mute_head,
     "muteBlock": _mute_block,
