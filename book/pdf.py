@@ -137,15 +137,14 @@ def join(built: dict[str, str], parts: dict[str, list[str]], numbers: dict[str, 
     articles[front].h1.string = "Introduction"
     titles = {page: article.h1.text for page, article in articles.items()}
     head = BeautifulSoup(built[front], "html.parser").head
-    needed = head.select("link[rel=stylesheet], script[src*=mathjax], script:-soup-contains('window.MathJax')")
-    for element in needed:
-        for name in {"href", "src"} & element.attrs.keys():
-            element[name] = from_joined(element[name], front)
+    sheets = head.select("link[rel=stylesheet]")
+    for sheet in sheets:
+        sheet["href"] = from_joined(sheet["href"], front)
     pictures = [from_joined(f"../_static/look-{name}.jpg", front) for name in ("photograph", "petals", "rim", "heart")]
     url = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["repository"]["url"]
     return TEMPLATE.format(
         title=escape(title),
-        head="\n".join(map(str, needed)),
+        head="\n".join(map(str, sheets)),
         feet="\n".join(
             f"@page leaf-{anchor(page)} {{ @bottom-left {{ content: {json.dumps(text, ensure_ascii=False)} }} }}"
             for page, text in titles.items()
@@ -157,14 +156,19 @@ def join(built: dict[str, str], parts: dict[str, list[str]], numbers: dict[str, 
     )
 
 
+def installed() -> str | None:
+    """Chromium or Chrome: what CHROMIUM names, else the first that the PATH has."""
+    names = [os.environ["CHROMIUM"]] if os.environ.get("CHROMIUM") else BROWSERS
+    return next(filter(None, map(shutil.which, names)), None)
+
+
 def browser() -> str:
-    """Chromium or Chrome: what CHROMIUM names, else the first that the PATH has.
+    """The installed browser.
 
     Raises:
         SystemExit: if there is none.
     """
-    names = [os.environ["CHROMIUM"]] if os.environ.get("CHROMIUM") else BROWSERS
-    return next(filter(None, map(shutil.which, names)), None) or sys.exit(NO_BROWSER)
+    return installed() or sys.exit(NO_BROWSER)
 
 
 def print_pdf(html: Path, pdf: Path) -> None:

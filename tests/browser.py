@@ -6,9 +6,7 @@ from this machine, texts compressed as GitHub Pages does it, and no other host c
 
 import gzip
 import http.server
-import os
 import re
-import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -61,12 +59,6 @@ class Visit:
     loaded: list[tuple[int, str]] = field(default_factory=list)
     console: list[str] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)
-
-
-def executable() -> str | None:
-    """An installed browser."""
-    named = [os.environ.get("CHROMIUM"), "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
-    return next((path for name in named if name and (path := shutil.which(name))), None)
 
 
 # What serves the pages ---------------------------------------------------------------------------------------------
@@ -150,7 +142,7 @@ SCROLL = """async () => {
 # What came before anyone scrolled: bytes as they were sent, and the file's name.
 LOADED = """() => [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]
   .map((e) => [e.encodedBodySize, e.name.split('/').pop()])"""
-READY = "async () => { await document.fonts.ready; await window.MathJax?.startup?.promise; }"
+READY = "async () => { await document.fonts.ready; }"
 
 
 def launch(playwright: Playwright, executable: str) -> Browser:

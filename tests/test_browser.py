@@ -5,6 +5,7 @@ import re
 from collections import Counter
 
 import browser
+import pdf
 import pytest
 from browser import CHECKS, VIEWS, View
 from notebook_rules import ROOT, cells, read
@@ -36,7 +37,7 @@ SEARCHES = {
 
 def installed() -> str:
     """The browser to look with. Without one CI fails, and others go without these tests."""
-    if path := browser.executable():
+    if path := pdf.installed():
         return path
     reason = "no Chromium or Chrome on the PATH; `apt install chromium` brings one, CHROMIUM=… names one"
     (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)

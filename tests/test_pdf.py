@@ -1,7 +1,6 @@
 """`make pdf`: what becomes of links on paper, and that a printed page cuts nothing off."""
 
 import re
-import shutil
 from pathlib import Path
 
 import pdf
@@ -12,7 +11,7 @@ from notebook_rules import NOTEBOOKS, ROOT
 from playwright.sync_api import sync_playwright
 from pypdf import PdfReader, PdfWriter
 
-CHROMIUM = next(filter(None, map(shutil.which, pdf.BROWSERS)), None)
+CHROMIUM = pdf.installed()
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="Chromium isn't installed")
 STYLE = ROOT / "book/_static"
 PAPER = {"width": 643, "height": 972}  # what the margins leave of A4, in CSS pixels
