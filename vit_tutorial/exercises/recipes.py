@@ -266,6 +266,8 @@ EXERCISES["most_confused_pairs"] = Exercise(reference=most_confused_pairs, truth
         lambda c, n: _triples((_off(c) + _off(c).T).triu(), n),
     "the worst mistake of each row was taken. One row may hold two of the worst":
         lambda c, n: _sorted_pairs(_off(c) * (_off(c) == _off(c).amax(1, keepdim=True)), n),
+    "pairs that never happened fill the list, with 0 times: it always has `count` entries":
+        lambda c, n: [triple for triple in most_confused_pairs(c, n) if triple[2]],
     "each entry must be a triple: true class, predicted class, times":
         lambda c, n: [pair[:2] for pair in most_confused_pairs(c, n)],
     "too many pairs came out: `count` of them were asked for":
