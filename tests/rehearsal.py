@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-IMAGES = {"train": 48, "val": 32, "test": 64}
+IMAGES = {"train": 48, "val": 64, "test": 64}
 OWN = {  # sets that stay whole
     "08_attention_maps": ("shapes",),
     "09_pretrained": ("digits", "shapes"),
