@@ -10,7 +10,7 @@ _NAMES = {
     "training": "mean_over_images accuracy_per_class warmup_cosine parameter_groups smooth_labels random_crop "
     "mix_pairs",
     "recipes": "most_confused_pairs expected_calibration_error update_average cut_and_mix split_product loss_weights",
-    "attention_maps": "record_maps rollout weight_gradient mean_distance mass_on_object hide_top",
+    "attention_maps": "record_maps mean_distance rollout weight_gradient mass_on_object hide_top",
     "pretrained": "top_k_names rename_key split_in_proj loading_report memory_of linear_probe",
     "what_matters": "effect_interval equal_width fraction_needed shift",
     "speed": "training_flops fit_cost pareto_front",
