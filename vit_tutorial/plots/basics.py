@@ -134,7 +134,7 @@ def confusion_matrix(matrix: Shaped[Tensor, "k k"], class_names: list[str], ax: 
     for i, row in enumerate(matrix.tolist()):
         for j, count in enumerate(row):
             if count:
-                colour = RIGHT if i == j else shade(0.12 + 0.4 * count / most)
+                colour = RIGHT if i == j else shade(0.06 + 0.46 * count / most)
                 ax.add_patch(plt.Rectangle((j - 0.47, i - 0.47), 0.94, 0.94, color=colour, lw=0))
                 ax.text(j, i, count, ha="center", va="center", fontsize=11, weight="bold" if i == j else "normal")
     k = len(matrix)
