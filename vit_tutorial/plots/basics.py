@@ -14,6 +14,8 @@ if TYPE_CHECKING:  # matplotlib takes longer to import than all of this package:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+RIGHT = "#cfe3f1"  # the palette's blue, pale enough for black letters
+
 
 def use_style() -> None:
     """Set matplotlib's defaults for the book: letters one can read on a phone, colours that anyone can tell apart."""
@@ -113,7 +115,9 @@ def heatmap(
 
 
 def confusion_matrix(matrix: Shaped[Tensor, "k k"], class_names: list[str], ax: "Axes | None" = None) -> "Axes":
-    """Counts of true class (row) against predicted class (column); the diagonal is left pale, so mistakes stand out.
+    """Counts of true class (row) against predicted class (column): what is right in blue, mistakes in orange.
+
+    The more frequent a mistake, the darker its cell. A pair that does not occur leaves the page as it is.
 
     Raises:
         ValueError: when there is not one name for each class.
@@ -125,12 +129,16 @@ def confusion_matrix(matrix: Shaped[Tensor, "k k"], class_names: list[str], ax: 
             f"the matrix is {tuple(matrix.shape)}, so it takes {len(matrix)} names, got {len(class_names)}"
         )
     ax = ax or plt.figure(figsize=(5.4, 5)).gca()
-    mistakes = matrix.clone().fill_diagonal_(0).cpu()
-    ax.imshow(mistakes.numpy(), cmap="Oranges", vmin=0, vmax=max(1, int(mistakes.max()) * 2))
+    most = max(1, int(matrix.clone().fill_diagonal_(0).max()))
+    shade = plt.get_cmap("Oranges")
     for i, row in enumerate(matrix.tolist()):
         for j, count in enumerate(row):
             if count:
+                colour = RIGHT if i == j else shade(0.06 + 0.46 * count / most)
+                ax.add_patch(plt.Rectangle((j - 0.47, i - 0.47), 0.94, 0.94, color=colour, lw=0))
                 ax.text(j, i, count, ha="center", va="center", fontsize=11, weight="bold" if i == j else "normal")
+    k = len(matrix)
+    ax.set(xlim=(-0.5, k - 0.5), ylim=(k - 0.5, -0.5), aspect="equal")
     ticks = range(len(class_names))
     ax.set(xticks=ticks, yticks=ticks, xlabel="predicted class", ylabel="true class")
     slanted = {} if max(map(len, class_names)) < 3 else {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
