@@ -32,7 +32,7 @@ NEEDED_BY = {
     "language_data": "#search-results",
 }
 
-CODE = re.compile(r'(?<=<div class="highlight"><pre>).*?(?=</pre>)', re.DOTALL)  # each tag ends in the line it begins in
+CODE = re.compile(r'(?<=<div class="highlight"><pre>).*?(?=</pre>)', re.DOTALL)  # a tag ends in its line
 SHORT = 30  # letters that fit the narrowest window
 
 
