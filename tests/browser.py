@@ -127,7 +127,7 @@ new PerformanceObserver((list) => {
 }).observe({type: 'layout-shift', buffered: true});
 """
 COMPLETE = """async () => {
-  const coming = () => shown('img').some((image) => !image.naturalWidth);
+  const coming = () => shown('img').some((image) => !image.complete);
   for (let i = 0; i < 50 && coming(); i++) await new Promise((done) => setTimeout(done, 100));
 }"""
 # A reader scrolls to the end: pictures come when they are near.
@@ -252,9 +252,11 @@ def theme(visit: Visit) -> list[str]:
 
 
 def overflow(visit: Visit) -> list[str]:
-    """The page does not scroll sideways; what is too wide scrolls in its own box, and nothing is cut off."""
+    """The page does not scroll sideways; what is too wide scrolls in its own box, nothing is cut off, in rooms neither."""
     return visit.page.evaluate(
         """() => {
+        const closed = document.querySelectorAll('article details:not(.hide, [open])');
+        for (const room of closed) room.open = true;
         const edge = document.documentElement.clientWidth, width = document.documentElement.scrollWidth, faults = [];
         if (width > edge + 1) faults.push(`the page is ${width} px wide in a window of ${edge} px`);
         const boxed = (e) => {
@@ -268,6 +270,7 @@ def overflow(visit: Visit) -> list[str]:
           const cut = /hidden|clip/.test(getComputedStyle(e).overflowX) && e.scrollWidth > e.clientWidth + 1;
           if (cut && e.clientWidth > 1) faults.push(`cut off: ${called(e)}`);
         }
+        for (const room of closed) room.open = false;
         return faults;
         }"""
     )

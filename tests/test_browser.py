@@ -192,6 +192,7 @@ FAULTS = {
     },
     "overflow": {
         '<p style="width: 2000px">wide</p>': "the page is 20",
+        '<details><summary>Room</summary><p style="width: 2000px">wide</p></details>': "the page is 20",
         '<style>html { overflow-x: clip }</style><p style="width: 2000px">wide</p>': "beyond the edge: <p> wide",
         '<pre style="width: 50px; overflow: hidden">a long line of code</pre>': "cut off: <pre>",
     },
@@ -302,15 +303,13 @@ def test_a_fault_is_found(check, fault, message, small):
 
 def test_axe_gets_its_page_back_as_it_was(small):
     """Axe is spared closed rooms, and code whose colours it has seen."""
-    code = (
-        "<pre>1 <b>2</b></pre>" * 3
-        + "<details><summary>Out</summary><details><summary>In</summary>3</details></details>"
-    )
-    with small(SOUND.replace("</section>", f"{code}</section>")) as visit:
+    rooms = "<details><summary>Out</summary><details><summary>In</summary>3</details></details>"
+    code = 3 * "<pre>1 <b>2</b></pre>"
+    with small(SOUND.replace("</section>", f"{code}{rooms}</section>")) as visit:
         before = visit.page.content()
         visit.page.evaluate(browser.SPARE)
         spared = [visit.page.locator(f"article {what}").count() for what in ("pre b", "details", "details p")]
-        assert spared == [1, 2, 0]  # one of three pieces; of three rooms the outer two, of the first not its text
+        assert spared == [1, 2, 0]  # of three pieces the first; the two outer rooms, without what they hold
         visit.page.evaluate(browser.PUT_BACK)
         assert visit.page.content() == before
 
@@ -328,10 +327,8 @@ def test_a_choice_that_is_forgotten_is_found(small):
 
 def test_a_page_turns_with_the_system(small):
     """The sound page follows the system when it is loaded, and no later."""
-    follows = (
-        "matchMedia('(prefers-color-scheme: dark)').onchange = ({matches}) => {document.documentElement.dataset.theme"
-    )
-    follows += " = matches ? 'dark' : 'light'}"
+    follows = "matchMedia('(prefers-color-scheme: dark)').onchange = ({matches}) => {"
+    follows += "document.documentElement.dataset.theme = matches ? 'dark' : 'light'}"
     for script, faults in ((follows, []), ("", ["the theme is dark", "the page's colour is rgb(17, 17, 17)"])):
         with small(SOUND.replace("</script>", f"{script}</script>"), VIEWS["phone-dark"]) as visit:
             assert browser.theme(browser.turn(visit, VIEWS["phone-light"])) == faults
