@@ -252,7 +252,7 @@ def theme(visit: Visit) -> list[str]:
 
 
 def overflow(visit: Visit) -> list[str]:
-    """The page does not scroll sideways; what is too wide scrolls in its own box, nothing is cut off, in rooms neither."""
+    """The page does not scroll sideways, whatever is open; what is too wide scrolls in its own box, and is not cut."""
     return visit.page.evaluate(
         """() => {
         const closed = document.querySelectorAll('article details:not(.hide, [open])');

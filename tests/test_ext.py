@@ -180,14 +180,11 @@ def test_a_page_asks_no_other_host_and_preloads_the_font_of_formulas(tmp_path):
 
 
 def test_a_long_line_of_code_knows_its_indentation():
-    short, long = (
-        '    <span class="k">pass</span>',
-        '    <span class="n">x</span> <span class="o">&lt;</span> ' + 25 * "y",
-    )
+    short, long = '    <span class="k">pass</span>', '    <span class="n">x</span> &lt; ' + 25 * "y"
     code = '<div class="highlight"><pre><span></span>{}\n\n{}\n</pre></div>'
     longest = f'    <span class="line" style="--in: 4">{long[4:]}</span>'
     assert hang(code.format(short, long)) == code.format(short, longest)
-    for other in (code.format(short, long[:-8]), f"<pre>{long}</pre>"):  # 29 letters, and what is no code
+    for other in (code.format(short, long[:-8]), f"<pre>{long}</pre>"):  # 25 letters, and what is no code
         assert hang(other) == other
     assert BeautifulSoup(hang(code.format(short, long)), "html.parser").text == f"    pass\n\n    x < {25 * 'y'}\n"
 
