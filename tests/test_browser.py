@@ -229,8 +229,8 @@ FAULTS = {
     "axe": {
         "<button></button>": "button-name: button",
         '<p style="color: #999; background: #aaa">Text.</p>': "color-contrast: p",
-        "<pre><b>1</b></pre><pre><b>2</b></pre><pre><b style='color: #bbb'>3</b></pre>": "color-contrast: pre:nth",
-        "<pre><b>1</b></pre><div style='background: #222'><pre><b>2</b></pre></div>": "color-contrast: div",
+        "<pre><b>one</b></pre><pre><b>two</b></pre><pre><b style='color: #bbb'>three</b></pre>": "color-contrast: pre",
+        "<pre><b>one</b></pre><div style='background: #222'><pre><b>two</b></pre></div>": "color-contrast: div",
     },
     "tab_order": {
         "<script>document.querySelector('.skip').remove()</script>": "the first stop skips nothing",
