@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -126,6 +126,10 @@ new PerformanceObserver((list) => {
       shifts.push([entry.value, entry.sources.map((s) => s.node ? called(s.node) : '?')]);
 }).observe({type: 'layout-shift', buffered: true});
 """
+COMPLETE = """async () => {
+  const coming = () => shown('img').some((image) => !image.complete);
+  for (let i = 0; i < 50 && coming(); i++) await new Promise((done) => setTimeout(done, 100));
+}"""
 # A reader scrolls to the end: pictures come when they are near.
 SCROLL = """async () => {
   const frame = () => new Promise((done) => requestAnimationFrame(done));
@@ -134,8 +138,6 @@ SCROLL = """async () => {
     await frame();
   }
   for (const image of document.images) image.loading = 'eager';  // some were passed too fast
-  const coming = () => shown('img').some((image) => !image.naturalWidth);
-  for (let i = 0; i < 50 && coming(); i++) await new Promise((done) => setTimeout(done, 100));
   scrollTo({top: 0, behavior: 'instant'});
   await new Promise((done) => setTimeout(done, 100));  // shifts are told a little later
 }"""
@@ -192,9 +194,24 @@ def visit(
         page.evaluate(READY)
         seen.loaded = page.evaluate(LOADED)
         page.evaluate(SCROLL)
+        page.evaluate(COMPLETE)
         yield seen
     finally:
         context.close()
+
+
+def turn(visit: Visit, view: View) -> Visit:
+    """The same page in a view of the same width, whose theme the button turns on, or the reader's system."""
+    page = visit.page
+    if view.by_button:
+        for _ in range(3):
+            page.evaluate("document.querySelector('button.theme-switch-button').click()")  # the focus stays
+            if page.evaluate("document.documentElement.dataset.mode") == view.theme:
+                break
+    else:
+        page.emulate_media(color_scheme=view.theme)
+    page.evaluate(COMPLETE)
+    return replace(visit, view=view)
 
 
 # Checks ------------------------------------------------------------------------------------------------------------
@@ -235,9 +252,11 @@ def theme(visit: Visit) -> list[str]:
 
 
 def overflow(visit: Visit) -> list[str]:
-    """The page does not scroll sideways; what is too wide scrolls in its own box, and nothing is cut off."""
+    """The page does not scroll sideways, whatever is open; what is too wide scrolls in its own box, and is not cut."""
     return visit.page.evaluate(
         """() => {
+        const closed = document.querySelectorAll('article details:not(.hide, [open])');
+        for (const room of closed) room.open = true;
         const edge = document.documentElement.clientWidth, width = document.documentElement.scrollWidth, faults = [];
         if (width > edge + 1) faults.push(`the page is ${width} px wide in a window of ${edge} px`);
         const boxed = (e) => {
@@ -251,6 +270,7 @@ def overflow(visit: Visit) -> list[str]:
           const cut = /hidden|clip/.test(getComputedStyle(e).overflowX) && e.scrollWidth > e.clientWidth + 1;
           if (cut && e.clientWidth > 1) faults.push(`cut off: ${called(e)}`);
         }
+        for (const room of closed) room.open = false;
         return faults;
         }"""
     )
@@ -386,6 +406,35 @@ def letters(visit: Visit) -> list[str]:
     )
 
 
+# axe asks each element of a page, and most of a chapter's are words of code. It is spared what it would pass over, the
+# contents of closed rooms, and the colours of code that all stood on the same ground in code above.
+SPARE = """() => {
+  window.put_back = [];
+  for (const e of document.querySelectorAll('details:not([open]) > :not(summary)')) {
+    const place = document.createComment('');
+    e.replaceWith(place);
+    put_back.push(() => place.replaceWith(e));
+  }
+  const known = new Set();
+  for (const pre of shown('pre')) {
+    let ground = pre;
+    while (getComputedStyle(ground).backgroundColor === 'rgba(0, 0, 0, 0)' && ground.parentElement)
+      ground = ground.parentElement;
+    const looks = [...pre.querySelectorAll('*')].map((e) => {
+      const style = getComputedStyle(e), {color, backgroundColor, fontSize, fontWeight, opacity} = style;
+      return [getComputedStyle(ground).backgroundColor, color, backgroundColor, fontSize, fontWeight, opacity].join();
+    });
+    if (looks.every((look) => known.has(look)) && !pre.querySelector('a, button, [tabindex]')) {
+      const code = [...pre.childNodes];
+      pre.replaceChildren(pre.textContent);
+      put_back.push(() => pre.replaceChildren(...code));
+    }
+    for (const look of looks) known.add(look);
+  }
+}"""
+PUT_BACK = "() => { for (const undo of put_back.reverse()) undo(); }"
+
+
 def axe(visit: Visit) -> list[str]:
     """axe-core has nothing to say, but for what it says of the theme.
 
@@ -398,7 +447,9 @@ def axe(visit: Visit) -> list[str]:
         "resultTypes": ["violations"],
         "preload": False,  # it would ask for style sheets again, some of them where they are not
     }
+    visit.page.evaluate(SPARE)
     violations = Axe().run(visit.page, options=options).response["violations"]
+    visit.page.evaluate(PUT_BACK)
     found = [(violation["id"], node["target"][-1]) for violation in violations for node in violation["nodes"]]
     theirs = "([selector, forgiven]) => document.querySelector(selector).matches(forgiven)"
     return [
@@ -408,23 +459,42 @@ def axe(visit: Visit) -> list[str]:
     ]
 
 
-# Where the Tab key has come; null at the end of the page.
-STOP = """() => {
-  const e = document.activeElement;
-  if (!e || e === document.body || e === document.documentElement) return null;
-  const before = window.last, pictures = [...e.querySelectorAll('img')].map((image) => image.alt);
-  const name = [e.textContent, e.ariaLabel, e.title, e.placeholder, ...pictures].find((text) => text?.trim());
-  window.last = e;
-  return {
-    called: called(e),
-    skips: /^#/.test(e.getAttribute('href') ?? '') && /skip/i.test(name),
-    inside: !!e.closest('main'),
-    'a formula is a stop': !!e.closest('math, mjx-container'),
-    'a stop is not seen': !ringed(e),
-    'a stop without a name': !name,
-    'a stop leads back up': !!before && !(before.compareDocumentPosition(e) & Node.DOCUMENT_POSITION_FOLLOWING),
+# From now on, whenever the Tab key has come up, the page notes where it has come; null at the end of the page.
+NOTE_STOPS = """() => {
+  window.stops = [];
+  let last;
+  const stop = (e) => {
+    if (!e || e === document.body || e === document.documentElement) return null;
+    const before = last, pictures = [...e.querySelectorAll('img')].map((image) => image.alt);
+    const name = [e.textContent, e.ariaLabel, e.title, e.placeholder, ...pictures].find((text) => text?.trim());
+    last = e;
+    return {
+      called: called(e),
+      skips: /^#/.test(e.getAttribute('href') ?? '') && /skip/i.test(name),
+      inside: !!e.closest('main'),
+      'a formula is a stop': !!e.closest('math, mjx-container'),
+      'a stop is not seen': !ringed(e),
+      'a stop without a name': !name,
+      'a stop leads back up': !!before && !(before.compareDocumentPosition(e) & Node.DOCUMENT_POSITION_FOLLOWING),
+    };
   };
+  addEventListener('keyup', ({key}) => { if (key === 'Tab') stops.push(stop(document.activeElement)); }, true);
 }"""
+# What had the focus is gone, and the next stop is the first of the page.
+TO_THE_TOP = """() => {
+  const start = document.createElement('button');
+  document.body.prepend(start);
+  start.focus();
+  start.remove();
+}"""
+AT_A_TIME = 20  # so many times the Tab key is pressed before the page is asked
+
+
+def tab(page: Page, times: int) -> list[dict | None]:
+    """Press the Tab key, and return the stops."""
+    for _ in range(times):
+        page.keyboard.press("Tab")
+    return page.evaluate("stops.splice(0)")
 
 
 def tab_order(visit: Visit) -> list[str]:
@@ -432,24 +502,24 @@ def tab_order(visit: Visit) -> list[str]:
     page, faults = visit.page, []
     if visit.view.theme == "dark":
         return []  # the same stops, in other colours
-    page.keyboard.press("Tab")
-    first = page.evaluate(STOP)
+    page.evaluate(NOTE_STOPS)
+    (first,) = tab(page, 1)
     if not (first and first["skips"]):
         faults.append(f"the first stop skips nothing: {first and first['called']}")
     most = page.evaluate("document.querySelectorAll('a, button, input, summary, [tabindex], pre').length") + 50
-    for _ in range(most):
-        page.keyboard.press("Tab")
-        stop = page.evaluate(STOP)
-        if stop is None:
-            break
+    stops: list[dict | None] = []
+    while None not in stops and len(stops) < most:
+        stops += tab(page, AT_A_TIME)
+    if None not in stops:
+        faults.append(f"no end after {len(stops)} stops")
+    for stop in stops[: stops.index(None) if None in stops else None]:
         faults += [f"{fault}: {stop['called']}" for fault, true in stop.items() if true is True and " " in fault]
-    else:
-        faults.append(f"no end after {most} stops")
     if first and first["skips"]:
-        page.keyboard.press("Tab")
+        page.evaluate(TO_THE_TOP)
+        tab(page, 1)
         page.keyboard.press("Enter")
-        page.keyboard.press("Tab")
-        if not ((stop := page.evaluate(STOP)) and stop["inside"]):
+        (stop,) = tab(page, 1)
+        if not (stop and stop["inside"]):
             faults.append(f"the first stop leads to {stop and stop['called']}")
     return faults
 

@@ -3,6 +3,7 @@
 import os
 import re
 from collections import Counter
+from contextlib import ExitStack
 
 import browser
 import pdf
@@ -15,10 +16,18 @@ from playwright.sync_api import sync_playwright
 HTML = ROOT / "_build" / "html"
 SCREENSHOTS = ROOT / "_build" / "screenshots"
 PAGES = [*re.findall(r"(?:root|file): (\S+)", text_of("_toc.yml")), "search"]
+# A page is loaded once in each theme and once in each width, and turned there: light to dark by its button, and back;
+# dark to light by the system. The light comes last, for then the keys are pressed and the rooms opened.
+LOADED = {"desktop": VIEWS["desktop-light"], "phone": VIEWS["phone-dark"]}
 VISITS = [
-    pytest.param((name, view), id=f"{name.rpartition('/')[2]}-{view}", marks=pytest.mark.xdist_group(f"{name} {view}"))
+    pytest.param(
+        (name, width, theme),
+        id=f"{name.rpartition('/')[2]}-{width}-{theme}",
+        marks=pytest.mark.xdist_group(f"{name} {width}"),
+    )
     for name in PAGES
-    for view in VIEWS
+    for width in LOADED
+    for theme in ("dark", "light")
 ]
 # What a reader may look for, and the page that teaches it.
 SEARCHES = {
@@ -64,12 +73,6 @@ def book():
         yield url
 
 
-@pytest.fixture(scope="module")
-def remembered(chromium, book):
-    """For each theme, what the browser remembers of a reader who chose it with the button."""
-    return {theme: browser.choose_theme(chromium, f"{book}/{PAGES[0]}.html", theme) for theme in ("light", "dark")}
-
-
 def markdown_of(name: str) -> str:
     """The text behind a page; "" where it is made."""
     if (notebook := ROOT / f"{name}.ipynb").exists():
@@ -77,15 +80,43 @@ def markdown_of(name: str) -> str:
     return text_of(f"{name}.md") if (ROOT / f"{name}.md").exists() else ""
 
 
+@pytest.fixture(scope="module")
+def remembered(chromium, book):
+    """What the browser remembers of a reader who chose the light theme with the button, on a dark system."""
+    return browser.choose_theme(chromium, f"{book}/{PAGES[0]}.html", "light")
+
+
+@pytest.fixture(scope="module")
+def opened(chromium, book, remembered):
+    """Opens a page in a window; it stays open until another is asked for."""
+    with ExitStack() as stack:
+        at, visit = None, None
+
+        def opened(name: str, width: str) -> browser.Visit:
+            nonlocal at, visit
+            if at != (name, width):
+                stack.close()
+                view, address = LOADED[width], f"{book}/{name}.html"
+                state = remembered if view.by_button else None
+                visit = stack.enter_context(
+                    browser.visit(chromium, address, view, remembered=state, source=markdown_of(name))
+                )
+                at = name, width
+            return visit
+
+        yield opened
+
+
 @pytest.fixture(scope="module", params=VISITS)
-def visit(request, chromium, book, remembered):
-    """A page of the book that stays open for all checks; a picture of it is kept."""
-    name, view = request.param[0], VIEWS[request.param[1]]
-    state = remembered[view.theme] if view.by_button else None
-    with browser.visit(chromium, f"{book}/{name}.html", view, remembered=state, source=markdown_of(name)) as visit:
-        yield visit
-        picture = SCREENSHOTS / f"{name.rpartition('/')[2]}-{request.param[1]}.jpg"
-        visit.page.screenshot(path=picture, full_page=True, type="jpeg", quality=60)
+def visit(request, opened):
+    """A page of the book in a view, for all checks; a picture of it is kept."""
+    name, width, theme = request.param
+    visit = opened(name, width)
+    if (view := VIEWS[f"{width}-{theme}"]) != LOADED[width] or view.by_button:
+        visit = browser.turn(visit, view)
+    yield visit
+    picture = SCREENSHOTS / f"{name.rpartition('/')[2]}-{width}-{theme}.jpg"
+    visit.page.screenshot(path=picture, full_page=True, type="jpeg", quality=60)
 
 
 def test_the_book_s_pages_are_all_visited():
@@ -161,6 +192,7 @@ FAULTS = {
     },
     "overflow": {
         '<p style="width: 2000px">wide</p>': "the page is 20",
+        '<details><summary>Room</summary><p style="width: 2000px">wide</p></details>': "the page is 20",
         '<style>html { overflow-x: clip }</style><p style="width: 2000px">wide</p>': "beyond the edge: <p> wide",
         '<pre style="width: 50px; overflow: hidden">a long line of code</pre>': "cut off: <pre>",
     },
@@ -197,6 +229,8 @@ FAULTS = {
     "axe": {
         "<button></button>": "button-name: button",
         '<p style="color: #999; background: #aaa">Text.</p>': "color-contrast: p",
+        "<pre><b>one</b></pre><pre><b>two</b></pre><pre><b style='color: #bbb'>three</b></pre>": "color-contrast: pre",
+        "<pre><b>one</b></pre><div style='background: #222'><pre><b>two</b></pre></div>": "color-contrast: div",
     },
     "tab_order": {
         "<script>document.querySelector('.skip').remove()</script>": "the first stop skips nothing",
@@ -267,9 +301,37 @@ def test_a_fault_is_found(check, fault, message, small):
         assert message in "\n".join(check(visit))
 
 
+def test_axe_gets_its_page_back_as_it_was(small):
+    """Axe is spared closed rooms, and code whose colours it has seen."""
+    rooms = "<details><summary>Out</summary><details><summary>In</summary>3</details></details>"
+    code = 3 * "<pre>1 <b>2</b></pre>"
+    with small(SOUND.replace("</section>", f"{code}{rooms}</section>")) as visit:
+        before = visit.page.content()
+        visit.page.evaluate(browser.SPARE)
+        spared = [visit.page.locator(f"article {what}").count() for what in ("pre b", "details", "details p")]
+        assert spared == [1, 2, 0]  # of three pieces the first; the two outer rooms, without what they hold
+        visit.page.evaluate(browser.PUT_BACK)
+        assert visit.page.content() == before
+
+
 def test_a_button_that_does_nothing_is_found(small):
+    with small(SOUND.replace("<nav", '<button class="theme-switch-button">Theme</button><nav')) as visit:
+        dark = browser.turn(visit, VIEWS["desktop-dark"])
+        assert browser.theme(dark)[0] == "the theme is light"
+
+
+def test_a_choice_that_is_forgotten_is_found(small):
     with small(SOUND, VIEWS["desktop-dark"], remembered={}) as visit:
         assert browser.theme(visit)[0] == "the theme is light"
+
+
+def test_a_page_turns_with_the_system(small):
+    """The sound page follows the system when it is loaded, and no later."""
+    follows = "matchMedia('(prefers-color-scheme: dark)').onchange = ({matches}) => {"
+    follows += "document.documentElement.dataset.theme = matches ? 'dark' : 'light'}"
+    for script, faults in ((follows, []), ("", ["the theme is dark", "the page's colour is rgb(17, 17, 17)"])):
+        with small(SOUND.replace("</script>", f"{script}</script>"), VIEWS["phone-dark"]) as visit:
+            assert browser.theme(browser.turn(visit, VIEWS["phone-light"])) == faults
 
 
 def test_the_order_of_hits_is_seen(small):

@@ -10,7 +10,7 @@ from dark import INDIGO, LIGHT_INDIGO
 from figures import Twins, as_webp, dark_svg, drawing, figures_of, size_of
 from fontTools.ttLib import TTFont
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from pages import COLAB_BADGE, finish, keep_icons
+from pages import COLAB_BADGE, finish, hang, keep_icons
 from PIL import Image
 from rooms import tidy as tidy_page
 from stand_ins import stand_ins
@@ -177,6 +177,16 @@ def test_a_page_asks_no_other_host_and_preloads_the_font_of_formulas(tmp_path):
     page = finished(f'<img src="{COLAB_BADGE}"/><math><mi>x</mi></math>', tmp_path)
     assert (page.img["src"], page.img["width"]) == ("../_static/colab-badge.svg", "117")
     assert page.link["href"] == "../_static/formulas.woff2"
+
+
+def test_a_long_line_of_code_knows_its_indentation():
+    short, long = '    <span class="k">pass</span>', '    <span class="n">x</span> &lt; ' + 25 * "y"
+    code = '<div class="highlight"><pre><span></span>{}\n\n{}\n</pre></div>'
+    longest = f'    <span class="line" style="--in: 4">{long[4:]}</span>'
+    assert hang(code.format(short, long)) == code.format(short, longest)
+    for other in (code.format(short, long[:-8]), f"<pre>{long}</pre>"):  # 25 letters, and what is no code
+        assert hang(other) == other
+    assert BeautifulSoup(hang(code.format(short, long)), "html.parser").text == f"    pass\n\n    x < {25 * 'y'}\n"
 
 
 def test_fonts_of_icons_keep_what_is_shown(tmp_path):

@@ -1,10 +1,11 @@
-"""The last pass over each page: figures in both themes, side rooms, and nothing that a reader would load for nothing.
+"""The last pass over each page: figures in both themes, side rooms, long lines of code, and nothing loaded in vain.
 
 Each page is parsed once, and each executed notebook read once. Pages ask no other host.
 """
 
 import re
 from copy import copy
+from html import unescape
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -30,6 +31,22 @@ NEEDED_BY = {
     "searchindex": "#search-results",
     "language_data": "#search-results",
 }
+
+CODE = re.compile(r'(?<=<div class="highlight"><pre>).*?(?=</pre>)', re.DOTALL)  # a tag ends in its line
+SHORT = 30  # letters that fit the narrowest window
+
+
+def hang(html: str) -> str:
+    """Let each line of code know its indentation: where it has to break, the style sheet sets its rest further in."""
+
+    def hung(line: str) -> str:
+        text = unescape(re.sub(r"<[^>]*>", "", line))
+        if len(text) <= SHORT:
+            return line
+        indent = len(text) - len(text.lstrip())
+        return f'{" " * indent}<span class="line" style="--in: {indent}">{line.replace(" " * indent, "", 1)}</span>'
+
+    return CODE.sub(lambda code: "\n".join(map(hung, code[0].split("\n"))), html)
 
 
 def lighten(page: BeautifulSoup) -> None:
@@ -75,7 +92,7 @@ def size_images(page: BeautifulSoup, folder: Path) -> None:
 
 def finish(html: str, folder: Path, out: Path, notebook: nbformat.NotebookNode | None, drawn: Twins, cache: Path):
     """A page as readers get it, for a page that lies in ``folder`` of the book ``out``."""
-    page, up = BeautifulSoup(html, "html.parser"), "../" * len(folder.relative_to(out).parts)
+    page, up = BeautifulSoup(hang(html), "html.parser"), "../" * len(folder.relative_to(out).parts)
     lighten(page)
     if page.select_one("#pst-secondary-sidebar"):  # without it the text would be set twice, wide and then narrow
         whole = {"rel": "expect", "href": "#pst-secondary-sidebar", "blocking": "render"}
