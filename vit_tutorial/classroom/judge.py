@@ -235,12 +235,18 @@ def main() -> None:
     among, own = (load_exercises(path), Path(path).stem) if path else (None, "")
     torch.set_num_threads(1)  # before the first fork, and for good: a fork has no other threads
     hide_from_children()
-    gc.freeze()
+    seen = set()
     for line in sys.stdin:
         request = json.loads(line)
         request["limits"] = Limits(**request["limits"])
         try:
-            verdict = grade_answer(task=find(request["name"], among), own=own, **request)
+            task = find(request["name"], among)
+            if request["name"] not in seen:  # what the checks import late is loaded once, not by every fork
+                with same_generators():
+                    judge(task, Guard(task.reference, may_change=task.may_change, may_return_none=task.may_return_none))
+                seen.add(request["name"])
+                gc.freeze()  # forks share memory that nobody writes into
+            verdict = grade_answer(task=task, own=own, **request)
         except Exception as error:  # of the check itself; the other answers are still to come
             verdict = {
                 "status": "crashed",
