@@ -1,4 +1,4 @@
-"""A class that never was: submissions whose scores are known, as notebooks in all the states that students leave them in."""
+"""A class that never was: submissions whose scores are known, in all the states that students leave notebooks in."""
 
 import ast
 import copy
@@ -6,11 +6,13 @@ import inspect
 import io
 import json
 import random
+import re
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 from notebook_rules import NOTEBOOKS, exercise_calls, paired, read
@@ -59,8 +61,7 @@ class _Renamed(ast.NodeTransformer):
 @cache
 def _module(stem: str) -> tuple[ast.Module, list[Statement]]:
     """An exercise module's syntax, and its statements with the functions in them that come from the package."""
-    module = sys.modules[find(CHAPTERS[stem][0]).reference.__module__] if stem not in sys.modules else None
-    module = __import__(f"vit_tutorial.exercises.{stem}", fromlist=["EXERCISES"])
+    module = import_module(f"vit_tutorial.exercises.{stem}")
     tree, texts = ast.parse(inspect.getsource(module)), []
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module.startswith("vit_tutorial."):
@@ -100,7 +101,7 @@ def _declared(stem: str, name: str) -> dict[str, ast.expr]:
 def _expressions(stem: str, node: ast.expr) -> Iterator[str]:
     """The values of a dictionary, each as an expression of its own."""
     if not isinstance(node, ast.Dict):
-        size = len(eval(ast.unparse(node), vars(__import__(f"vit_tutorial.exercises.{stem}", fromlist=["x"]))))
+        size = len(eval(ast.unparse(node), vars(import_module(f"vit_tutorial.exercises.{stem}"))))
         yield from (f"list(({ast.unparse(node)}).values())[{i}]" for i in range(size))
         return
     for key, value in zip(node.keys, node.values, strict=True):
@@ -137,54 +138,128 @@ def right_answers(stem: str, name: str) -> list[Intended]:
 
 # Answers with bad intentions, or none -----------------------------------------------------------------------------
 
+_TRICKS = """
+#### refused: imports the reference
+from {module} import {reference} as {name}
+#### refused: calls the reference
+import {module}
+
+def {name}(*args):
+    return {module}.{reference}(*args)
+#### refused: asks the engine
+def {name}(*args):
+    from vit_tutorial.exercises import find
+    return find('{name}').reference(*args)
+#### refused: searches the memory
+import gc
+
+def {name}(*args):
+    t = [o for o in gc.get_objects() if type(o).__name__ == 'Exercise']
+    return t[0].reference(*args)
+#### refused: patches the checks
+def {name}(*args):
+    import vit_tutorial.exercises.outcomes as o
+    o.compare = lambda *a: ''
+    return 1
+#### wrong: patches PyTorch
+import torch
+
+def {name}(*args):
+    torch.allclose = torch.equal = lambda *a, **k: True
+    return torch.zeros(1)
+#### wrong: is equal to everything
+class Equal:
+    def __eq__(self, other):
+        return True
+
+def {name}(*args):
+    return Equal()
+#### wrong: redefines exercise
+def exercise(name, fn, *rest):
+    print(name, 'correct')
+    return fn
+
+def {name}(*args):
+    return 0
+#### time: loops
+def {name}(*args):
+    while True:
+        pass
+#### time: sleeps
+import time
+
+def {name}(*args):
+    time.sleep(10**6)
+#### output: prints
+def {name}(*args):
+    while True:
+        print('x' * 1000)
+#### output: writes
+def {name}(*args):
+    with open('x', 'wb') as f:
+        while True:
+            f.write(b'x' * 10**6)
+#### memory: fills the memory
+def {name}(*args):
+    x = []
+    while True:
+        x.append(bytearray(10**8))
+#### memory: fills it at once
+import torch
+
+def {name}(*args):
+    return torch.ones(10**12)
+#### crashed: leaves
+import os
+
+def {name}(*args):
+    print('correct')
+    os._exit(0)
+#### wrong: exits
+def {name}(*args):
+    raise SystemExit(0)
+#### crashed: kills
+import os
+
+def {name}(*args):
+    os.kill(os.getppid(), 9)
+    os.kill(os.getpid(), 9)
+    os.abort()
+#### crashed: forges a result
+import os
+
+def {name}(*args):
+    open('transcript', 'w').write('right')
+    open('transcript.failed', 'w').write('["right", ""]')
+    os._exit(0)
+#### wrong: recurses
+def {name}(*args):
+    return {name}(*args)
+#### broken: is no Python
+def {name}(*args):
+    return (1
+#### broken: can't be defined
+def {name}(a=no_such_name):
+    return 1
+#### broken: is no function
+{name} = 3
+#### missing: isn't there
+def {name}_old(*args):
+    return 1
+"""
 HOSTILE = {
-    "imports the reference": ("from {module} import {reference} as {name}\n", "refused"),
-    "calls the reference": (
-        "import {module}\n\ndef {name}(*args):\n    return {module}.{reference}(*args)\n", "refused"),
-    "asks the engine": (
-        "def {name}(*args):\n    from vit_tutorial.exercises import find\n    return find('{name}').reference(*args)\n",
-        "refused"),
-    "searches the memory": (
-        "import gc\n\ndef {name}(*args):\n    t = [o for o in gc.get_objects() if type(o).__name__ == 'Exercise']\n"
-        "    return t[0].reference(*args)\n", "refused"),
-    "patches the checks": (
-        "def {name}(*args):\n    import vit_tutorial.exercises.outcomes as o\n    o.compare = lambda *a: ''\n    return 1\n",
-        "refused"),
-    "patches PyTorch": (
-        "import torch\n\ndef {name}(*args):\n    torch.allclose = torch.equal = lambda *a, **k: True\n"
-        "    return torch.zeros(1)\n", "wrong"),
-    "is equal to everything": (
-        "class Equal:\n    def __eq__(self, other):\n        return True\n\ndef {name}(*args):\n    return Equal()\n", "wrong"),
-    "redefines exercise": (
-        "def exercise(name, fn, *rest):\n    print(name, 'correct')\n    return fn\n\ndef {name}(*args):\n    return 0\n", "wrong"),
-    "loops": ("def {name}(*args):\n    while True:\n        pass\n", "time"),
-    "sleeps": ("import time\n\ndef {name}(*args):\n    time.sleep(10**6)\n", "time"),
-    "prints": ("def {name}(*args):\n    while True:\n        print('x' * 1000)\n", "output"),
-    "writes": ("def {name}(*args):\n    with open('x', 'wb') as f:\n        while True:\n            f.write(b'x' * 10**6)\n",
-               "output"),
-    "fills the memory": ("def {name}(*args):\n    x = []\n    while True:\n        x.append(bytearray(10**8))\n", "memory"),
-    "fills it at once": ("import torch\n\ndef {name}(*args):\n    return torch.ones(10**12)\n", "memory"),
-    "leaves": ("import os\n\ndef {name}(*args):\n    print('correct')\n    os._exit(0)\n", "crashed"),
-    "exits": ("def {name}(*args):\n    raise SystemExit(0)\n", "wrong"),
-    "kills": ("import os\n\ndef {name}(*args):\n    os.kill(os.getppid(), 9)\n    os.kill(os.getpid(), 9)\n    os.abort()\n",
-              "crashed"),
-    "forges a result": (
-        "import os\n\ndef {name}(*args):\n    open('transcript', 'w').write('right')\n"
-        "    open('transcript.failed', 'w').write('[\"right\", \"\"]')\n    os._exit(0)\n", "crashed"),
-    "recurses": ("def {name}(*args):\n    return {name}(*args)\n", "wrong"),
-    "is no Python": ("def {name}(*args):\n    return (1\n", "broken"),
-    "can't be defined": ("def {name}(a=no_such_name):\n    return 1\n", "broken"),
-    "is no function": ("{name} = 3\n", "broken"),
-    "isn't there": ("def {name}_old(*args):\n    return 1\n", "missing"),
-}  # fmt: skip
+    trick: (text, status)
+    for status, trick, text in re.findall(r"^#### ([\w ]+): (.*)\n((?:(?!####).*\n)+)", _TRICKS, re.MULTILINE)
+}
 
 
 def hostile_answer(stem: str, name: str, trick: str) -> Intended:
     """A trick, for this exercise."""
     reference = inspect.unwrap(find(name).reference)
     text, status = HOSTILE[trick]
-    source = text.format(name=name, module=reference.__module__, reference=reference.__name__)
-    return Intended(source, status)
+    if not reference.__name__.isidentifier():  # a lambda can't be imported
+        text, status = HOSTILE["asks the engine"]
+    return Intended(text.format(name=name, module=reference.__module__, reference=reference.__name__), status)
 
 
 # What happens to a notebook on its way ----------------------------------------------------------------------------
@@ -280,8 +355,8 @@ def _write(cells: list[dict], form: str) -> tuple[str, bytes]:
     return ".ipynb", text.encode()
 
 
-FORMS = ["as it is", "without ids", "nbformat 4.0", "Colab", "VS Code", ".py", ".py with markers", "BOM", "CRLF", "UTF-16",
-         "cut off", "hand-in file"]  # fmt: skip
+FORMS = ["as it is", "without ids", "nbformat 4.0", "Colab", "VS Code", ".py", ".py with markers", "BOM", "CRLF",
+         "UTF-16", "cut off", "hand-in file"]  # fmt: skip
 FILES = ["{chapter}", "Untitled1", "{chapter} (2)", "Kopie von {chapter}", "final_FINAL", "Übung 3"]
 
 
@@ -396,25 +471,16 @@ def write_class(students: list[Student], folder: Path) -> dict[str, str]:
     return called
 
 
-def unlike_intended(students: list[Student], called: dict[str, str], grades) -> tuple[list[str], int, int]:
-    """Every score that isn't as intended, one line each; how many mistakes there were, and how many were named."""
+def unlike_intended(students: list[Student], called: dict[str, str], grades) -> tuple[list[str], list[str], int]:
+    """Every score that isn't as intended, every mistake named otherwise, and how many there were."""
     found = {(grade.student, grade.exercise): grade for grade in grades}
-    wrong, seeded, named = [], 0, 0
+    scores, hints, seeded = [], [], 0
     for student in students:
         for name, wanted in student.intended.items():
-            grade = found[called[student.name], name]
+            grade, where = found[called[student.name], name], f"{student.name} ({student.kind}) {name}"
             if grade.status != wanted.status:
-                wrong.append(
-                    f"{student.name} ({student.kind}) {name}: {wanted.status} intended, got {grade.status}: {grade.hint[:150]}"
-                )
-            elif wanted.hint:
-                seeded += 1
-                named += wanted.hint in grade.hint
-                if wanted.hint not in grade.hint:
-                    wrong.append(
-                        f"hint of {student.name} {name}: {wanted.hint[:90]!r} intended, got {grade.hint[:90]!r}"
-                    )
-    return [line for line in wrong if not line.startswith("hint")], seeded, named
-
-
-Check = Callable[[], None]
+                scores.append(f"{where}: {wanted.status} intended, got {grade.status}: {grade.hint[:200]}")
+            seeded += bool(wanted.hint)
+            if wanted.hint not in grade.hint:
+                hints.append(f"{where}: {wanted.hint[:120]!r} intended, got {grade.hint[:200]!r}")
+    return scores, hints, seeded

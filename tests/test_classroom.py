@@ -214,8 +214,8 @@ def test_a_cell_that_was_turned_into_text_counts_where_there_is_no_code():
 
 
 def test_magics_questions_and_broken_cells_do_not_matter():
-    cells = ["%matplotlib inline\n!ls\nx = %who_ls\nx?\ndef f():\n    %time 1\n    return 9", "def (", "%%bash\nls | wc",
-             "y = (10\n%  4)", "def g():\n    return y"]  # fmt: skip
+    cells = ["%matplotlib inline\n!ls\nx = %who_ls\nx?\ndef f():\n    %time 1\n    return 9", "def (",
+             "%%bash\nls | wc", "y = (10\n%  4)", "def g():\n    return y"]  # fmt: skip
     assert value(found("f", *cells)) == 9
     assert value(found("g", *cells), "g") == 2
 
@@ -229,9 +229,8 @@ def test_a_broken_answer_says_where():
 
 
 def test_an_exercise_that_was_not_attempted_is_borrowed():
-    own, broken = statements(
-        [("code", "def g():\n    raise NotImplementedError\ndef f(): return g() + h()\nh = exercise('h', h)")]
-    )
+    text = "def g():\n    raise NotImplementedError\ndef f(): return g() + h()\nh = exercise('h', h)"
+    own, broken = statements([("code", text)])
     assert find_answer("f", own, broken, exercises={"f", "g", "h"}).borrowed == ("g", "h")
 
 

@@ -41,40 +41,71 @@ def test_tricks_gain_nothing(judged, trick):
     assert after["hint"] == "rows times columns, not rows plus columns", "the next answer is judged as ever"
 
 
-def test_limits_keep_out_network_environment_and_other_processes(judged):
-    """What an answer sees; where the system lets no ordinary process leave the network, the grader says so in its guide."""
-    seen = judged(
-        "patchify",
-        "import os\n\ndef patchify(images, p):\n    raise ValueError(f'{sorted(os.environ)} {os.listdir()} {os.getpid()}')",
-    )["hint"]
-    assert "['HOME', 'LANG', 'PATH', 'TMPDIR'] ['answer.py']" in seen
+def test_an_answer_sees_a_bare_environment_and_an_empty_folder(judged):
+    source = """
+import os
+
+def patchify(images, p):
+    raise ValueError(f"{sorted(os.environ)} {os.listdir()}")
+"""
+    assert "['HOME', 'LANG', 'PATH', 'TMPDIR'] ['answer.py']" in judged("patchify", source)["hint"]
+
+
+LEANS = """
+def unpatchify(patches, p, g):
+    patchify
+    import vit_tutorial
+    from vit_tutorial import ViT, patchify as other
+    {more}
+    x = patches.reshape(len(patches), *g, -1, *p).permute(0, 3, 1, 4, 2, 5)
+    return x.flatten(4).flatten(2, 3)
+"""
 
 
 def test_an_answer_may_borrow_and_lean_on_the_package(judged):
-    source = "def unpatchify(patches, p, g):\n    patchify\n    import vit_tutorial\n    from vit_tutorial import ViT, patchify as q\n"
-    right = "    x = patches.reshape(len(patches), *g, -1, *p).permute(0, 3, 1, 4, 2, 5)\n    return x.flatten(4).flatten(2, 3)"
-    assert judged("unpatchify", source + right, ("patchify",))["status"] == "right"
-    assert judged("unpatchify", source + "    q(patches[None], 1)\n" + right)["status"] == "wrong", "NameError"
+    right = LEANS.format(more="other(patches.reshape(len(patches), 1, g[0], -1), 1)")
+    assert judged("unpatchify", right, ("patchify",))["status"] == "right"
+    assert "name 'patchify' is not defined" in judged("unpatchify", right)["hint"]
+    assert (
+        judged("unpatchify", right.replace("other(", "vit_tutorial.unpatchify("), ("patchify",))["status"] == "refused"
+    )
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "import gc", "from importlib import import_module", "import vit_tutorial.exercises.engine as e", "x = f.__globals__",
-        "from vit_tutorial import exercises", "import vit_tutorial\nvit_tutorial.exercises", "exec('1')", "sys.modules",
-        "getattr(f, '__globals__')", "from sys import modules", "import my_exercises", "__builtins__['eval']",
-    ],
-)  # fmt: skip
+BEHIND = """
+import gc
+from importlib import import_module
+import vit_tutorial.exercises.engine as e
+x = f.__globals__
+from vit_tutorial import exercises
+import vit_tutorial; vit_tutorial.exercises
+exec('1')
+sys.modules
+getattr(f, '__globals__')
+from sys import modules
+import my_exercises
+__builtins__['eval']
+"""
+HONEST = """
+import sys, os
+model.eval()
+torch.compile(f)
+list(model.modules())
+sys.float_info.eps
+x.__class__.__name__
+'exec it'
+re.compile('gc')
+from vit_tutorial import ViT
+self.exercises = 3
+"""
+
+
+@pytest.mark.parametrize("source", BEHIND.strip().split("\n"))
 def test_what_looks_behind_the_scenes_is_found(source):
     assert looks_behind(source, "my_exercises")
 
 
 def test_honest_code_does_not_look_behind_the_scenes():
-    source = "import sys, os\nmodel.eval()\ntorch.compile(f)\nlist(model.modules())\nsys.float_info.eps\nx.__class__.__name__\n"
-    assert (
-        looks_behind(source + "'exec it'\n'gc'\nre.compile('x')\nfrom vit_tutorial import ViT\nself.exercises = 3")
-        == ""
-    )
+    assert looks_behind(HONEST) == ""
 
 
 # Transcripts ------------------------------------------------------------------------------------------------------
@@ -85,9 +116,9 @@ class Odd:
 
 
 ODD = [
-    None, True, 3, -2.5, float("inf"), "text", (), [1, [2.0, "x"], (None,)], {"a": 1, 2: {"b": (3,)}}, torch.arange(6).reshape(2, 3).T,
-    torch.tensor(1.5), torch.zeros(0, 3), torch.ones(2, dtype=torch.bool), torch.ones(2, dtype=torch.bfloat16),
-    torch.nn.Parameter(torch.ones(2)), torch.ones(1).expand(4),
+    None, True, 3, -2.5, float("inf"), "text", (), [1, [2.0, "x"], (None,)], {"a": 1, 2: {"b": (3,)}},
+    torch.arange(6).reshape(2, 3).T, torch.tensor(1.5), torch.zeros(0, 3), torch.ones(2, dtype=torch.bool),
+    torch.ones(2, dtype=torch.bfloat16), torch.nn.Parameter(torch.ones(2)), torch.ones(1).expand(4),
 ]  # fmt: skip
 
 
@@ -144,7 +175,7 @@ def test_a_transcript_is_judged_as_the_answer_itself(name, tmp_path):
     task = find(name)
     for answer in [task.reference, *task.right, *task.mistakes.values(), lambda *args: Odd(), lambda *args: None]:
         kind = {"may_change": task.may_change, "may_return_none": task.may_return_none}
-        blind = replace(task, reference=None, truth=None, mistakes={}, right=(), explain=None)
+        blind = replace(task, reference=print, truth=None, mistakes={}, right=(), explain=None)
         with same_generators():
             write_transcript(blind, Guard(answer, **kind), tmp_path / "told", lambda found: None)
         assert said(task, read_transcript(task, tmp_path / "told")) == said(task, Guard(answer, **kind))
@@ -165,9 +196,9 @@ def test_thirty_submissions_in_all_states_get_the_scores_that_are_intended(tmp_p
     students = list(make_students(30, ["patches", "attention", "encoder"], seed=1, slow=3))
     called = write_class(students, tmp_path / "in")
     grades = grade(tmp_path / "in", tmp_path / "out.csv", limits=LIMITS, jobs=1, progress=False)
-    wrong, seeded, named = unlike_intended(students, called, grades)
-    assert wrong == []
-    assert seeded > 30 and named >= 0.95 * seeded
+    scores, hints, seeded = unlike_intended(students, called, grades)
+    assert scores == []
+    assert seeded > 30 and len(hints) <= 0.05 * seeded, hints
     with open(tmp_path / "out.csv", encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["student", "exercise", "points", "status", "hint", "seconds"]

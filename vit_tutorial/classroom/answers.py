@@ -122,8 +122,8 @@ def _statement(pair: tuple[ast.stmt, str]) -> Statement:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         look(symtable.symtable(text, "answer", "exec"))
-    grown = {each.target.id for each in ast.walk(node) if isinstance(each, ast.AugAssign) and hasattr(each.target, "id")}
-    reads |= grown & writes
+    grown = [each.target for each in ast.walk(node) if isinstance(each, ast.AugAssign)]
+    reads |= {target.id for target in grown if isinstance(target, ast.Name)} & writes
     if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
         writes.add("*")
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
