@@ -49,7 +49,7 @@ def main(number: int = 300, seed: int = 0) -> None:
         until.set()
         watch.join()
         minutes = (time.monotonic() - start) / 60
-        write_reports(Path(folder) / "report", grades)
+        report = write_reports(ROOT / "_build/classroom", grades)
         scores, hints, seeded = unlike_intended(students, called, grades)
     answers = sum(len(student.intended) for student in students)
     third = max(1, len(seen) // 3)
@@ -58,6 +58,7 @@ def main(number: int = 300, seed: int = 0) -> None:
     print(f"mistakes named as intended: {seeded - len(hints)} of {seeded}")
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     print(f"largest judge: {early:.0f} MB in the first third, {late:.0f} MB in the last; this process {own:.0f} MB")
+    print(f"the report: {report.relative_to(ROOT)}")
     print(f"{len(scores)} scores not as intended", *scores, "mistakes named otherwise:", *hints, sep="\n")
 
 
