@@ -2,13 +2,19 @@
 
 import csv
 import json
+import os
+import signal
+import socket
 import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from made_submissions import HOSTILE, hostile_answer, make_students, unlike_intended, write_class
 
+from vit_tutorial.classroom import apart
 from vit_tutorial.classroom.answers import Answer
 from vit_tutorial.classroom.apart import Limits
 from vit_tutorial.classroom.grading import Judge, grade
@@ -106,6 +112,80 @@ def test_what_looks_behind_the_scenes_is_found(source):
 
 def test_honest_code_does_not_look_behind_the_scenes():
     assert looks_behind(HONEST) == ""
+
+
+# Processes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["its own space", "the same space"])
+def space(request, monkeypatch):
+    """Where the system refuses a space of its own, as macOS and many containers do, the rest works all the same."""
+    if request.param == "the same space":
+        monkeypatch.setattr(apart, "NEW_USER", 1)  # no such flag
+
+
+@pytest.mark.usefixtures("space")
+def test_a_process_of_its_own(tmp_path):
+    def work():
+        Path("here").write_text(f"{sys.argv == before} {Path.cwd() == tmp_path} {sorted(os.environ)}", encoding="utf-8")
+        print("into nothing")
+
+    before = list(sys.argv)
+    ended, seconds = apart.run_apart(work, tmp_path, LIMITS)
+    assert ended == "" and 0 <= seconds < 2
+    assert (tmp_path / "here").read_text(encoding="utf-8") == "True True ['HOME', 'LANG', 'PATH', 'TMPDIR']"
+
+
+@pytest.mark.usefixtures("space")
+@pytest.mark.parametrize(
+    ("work", "ended"),
+    [
+        (lambda: os._exit(3), "it ended with exit code 3"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL) or os.abort(), "it ended by SIG"),
+        (lambda: time.sleep(60), "time"),
+        (lambda: 1 / 0, ""),
+    ],
+)
+def test_how_a_process_ends(tmp_path, work, ended):
+    assert apart.run_apart(work, tmp_path, Limits(seconds=1))[0].startswith(ended)
+
+
+@pytest.mark.usefixtures("space")
+def test_nothing_is_left_running(tmp_path):
+    """A child that the answer starts and leaves behind is ended with it."""
+
+    def work():
+        if not os.fork():
+            time.sleep(1)
+            (tmp_path / "late").touch()
+            os._exit(0)
+
+    assert apart.run_apart(work, tmp_path, LIMITS)[0] == ""
+    time.sleep(1.5)
+    assert not (tmp_path / "late").exists()
+
+
+def test_the_grader_and_the_network_are_out_of_reach(tmp_path):
+    def reaches(do) -> bool:
+        try:
+            do()
+        except OSError:
+            return False
+        return True
+
+    def work():
+        seen = [reaches(lambda: os.kill(parent, 0)), reaches(lambda: socket.create_connection(address, timeout=1))]
+        (tmp_path / "seen").write_text(json.dumps(seen), encoding="utf-8")
+
+    parent = os.getpid()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+        assert reaches(lambda: socket.create_connection(address, timeout=1).close())
+        apart.run_apart(work, tmp_path, LIMITS)
+    seen = json.loads((tmp_path / "seen").read_text(encoding="utf-8"))
+    if seen == [True, True]:
+        pytest.skip("this system gives processes no space of their own")
+    assert seen == [False, False]
 
 
 # Transcripts ------------------------------------------------------------------------------------------------------
