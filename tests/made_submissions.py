@@ -374,6 +374,7 @@ def _with_answers(stem: str, intended: dict[str, Intended]) -> tuple[list[dict],
     stubs = {read(path).cells[number].source: name for number, name, _ in exercise_calls(read(path))}
     for cell in cells:
         if name := stubs.get(cell["source"]):
+            answers[cell["source"]] = name
             wanted = intended[name]
             if wanted.status != "not attempted":
                 cell["source"] = f'{wanted.source}\n\n{name} = exercise("{name}", {name})'

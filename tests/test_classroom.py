@@ -188,6 +188,10 @@ def test_a_value_that_grows_needs_its_earlier_ones():
     assert value(found("f", "x = [1]\nx = x + [2]", "x += [3]", "def f(): return x")) == [1, 2, 3]
 
 
+def test_what_stands_below_comes_first():
+    assert value(found("f", "def f(): return a", "a = b + g()", "b = 1", "def g(): return h()\ndef h(): return 2")) == 3
+
+
 def test_helpers_below_imports_decorators_classes_and_annotations_come_along():
     source = found(
         "f", "from functools import cache as c, wraps", "@c\ndef f(a: N = 2):\n    return H().h() + a",

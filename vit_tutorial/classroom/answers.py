@@ -162,7 +162,7 @@ def find_answer(
         return Answer(status="broken", hint=error)
     if not defined:
         return Answer()
-    chosen, borrowed = set(), set()
+    seen, ordered, borrowed = set(), [], set()
 
     def need(needed: str, before: int) -> None:
         places = [i for i in range(before) if needed in known[i].writes and not known[i].stub]
@@ -174,15 +174,13 @@ def find_answer(
             add(i)
 
     def add(i: int) -> None:
-        if i not in chosen:
-            chosen.add(i)
+        if i not in seen:
+            seen.add(i)
             for other in sorted(known[i].reads):
                 need(other, i if other in known[i].writes else len(known))
+            ordered.append(known[i].text)  # after what it needs, which may stand below it in the notebook
 
-    first = (attempts or defined)[-1]
-    add(first)
-    # The answer itself comes last: what it needs may stand below it, and so may another function of its name.
-    ordered = [known[i].text for i in sorted(chosen - {first})] + [known[first].text]
+    add((attempts or defined)[-1])
     return Answer("\n\n".join(ordered) + "\n", tuple(sorted(borrowed - {name})), "" if attempts else "not attempted")
 
 
