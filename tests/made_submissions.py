@@ -49,12 +49,15 @@ class Student:
 class _Renamed(ast.NodeTransformer):
     """References get other names, so that an answer of the same name doesn't call itself."""
 
+    def __init__(self, tree: ast.Module):
+        self.references = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)} & ALL
+
     def visit_Name(self, node):
-        return ast.Name(f"given_{node.id}", node.ctx) if node.id in ALL else node
+        return ast.Name(f"given_{node.id}", node.ctx) if node.id in self.references else node
 
     def visit_FunctionDef(self, node):
         self.generic_visit(node)
-        node.name = f"given_{node.name}" if node.name in ALL else node.name
+        node.name = f"given_{node.name}" if node.name in self.references else node.name
         return node
 
 
@@ -85,7 +88,8 @@ def _alone(stem: str, name: str, expression: str) -> str:
     """A function ``name`` that does what the expression does, with all it needs of the exercise's module."""
     made, _ = statements([("code", f"_answer = {expression}")])
     found = find_answer("_answer", [*_module(stem)[1], *made])
-    source = ast.unparse(_Renamed().visit(ast.parse(found.source))).replace("_answer", f"answer_{name}")
+    tree = ast.parse(found.source)
+    source = ast.unparse(_Renamed(tree).visit(tree)).replace("_answer", f"answer_{name}")
     return f"{source}\n\n\ndef {name}(*args, **kwargs):\n    return answer_{name}(*args, **kwargs)\n"
 
 
