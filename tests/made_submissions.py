@@ -47,18 +47,42 @@ class Student:
 
 
 class _Renamed(ast.NodeTransformer):
-    """References get other names, so that an answer of the same name doesn't call itself."""
+    """All global names end in the exercise's, as if no two answers of a notebook used the same."""
 
-    def __init__(self, tree: ast.Module):
-        self.references = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)} & ALL
+    def __init__(self, tree: ast.Module, name: str):
+        self.name, self.bound = name, set()
+        for node in tree.body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                self.bound |= {alias.asname or alias.name for alias in node.names}
+            elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+                self.bound.add(node.name)
+            else:
+                self.bound |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and _stored(each)}
+        inner = [each for node in tree.body if isinstance(node, ast.FunctionDef) for each in ast.walk(node)]
+        inner += [each for each in ast.walk(tree) if isinstance(each, ast.arg)]
+        local = {each.arg if isinstance(each, ast.arg) else each.id for each in inner if _stored(each)}
+        self.bound -= local  # a name may be both
+
+    def _new(self, name: str) -> str:
+        return f"{name}_{self.name}" if name in self.bound else name
 
     def visit_Name(self, node):
-        return ast.Name(f"given_{node.id}", node.ctx) if node.id in self.references else node
+        return ast.Name(self._new(node.id), node.ctx)
 
     def visit_FunctionDef(self, node):
         self.generic_visit(node)
-        node.name = f"given_{node.name}" if node.name in self.references else node.name
+        node.name = self._new(node.name)
         return node
+
+    visit_ClassDef = visit_FunctionDef
+
+    def visit_alias(self, node):
+        bound = node.asname or node.name
+        return ast.alias(node.name, self._new(bound)) if self._new(bound) != node.name else node
+
+
+def _stored(node: ast.AST) -> bool:
+    return isinstance(node, ast.arg) or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
 
 
 @cache
@@ -89,8 +113,8 @@ def _alone(stem: str, name: str, expression: str) -> str:
     made, _ = statements([("code", f"_answer = {expression}")])
     found = find_answer("_answer", [*_module(stem)[1], *made])
     tree = ast.parse(found.source)
-    source = ast.unparse(_Renamed(tree).visit(tree)).replace("_answer", f"answer_{name}")
-    return f"{source}\n\n\ndef {name}(*args, **kwargs):\n    return answer_{name}(*args, **kwargs)\n"
+    source = ast.unparse(_Renamed(tree, name).visit(tree))
+    return f"{source}\n\n\ndef {name}(*args, **kwargs):\n    return _answer_{name}(*args, **kwargs)\n"
 
 
 def _declared(stem: str, name: str) -> dict[str, ast.expr]:
@@ -122,7 +146,9 @@ def wrong_answers(stem: str, name: str) -> list[Intended]:
     expressions = list(_expressions(stem, declared)) if declared is not None else []
     hints = list(find(name).mistakes)
     assert len(hints) == len(expressions), f"{name}: {len(hints)} hints, {len(expressions)} mistakes"
-    return [Intended(_alone(stem, name, e), "wrong", h) for e, h in zip(expressions, hints, strict=True)]
+    made = [Intended(_alone(stem, name, e), "wrong", h) for e, h in zip(expressions, hints, strict=True)]
+    # Some call what the package has under the exercise's name.
+    return [Intended(each.source, "refused") if f"signs_{name}.{name}" in each.source else each for each in made]
 
 
 @cache

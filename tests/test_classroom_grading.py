@@ -307,7 +307,8 @@ def test_interrupted_it_goes_on_and_like_answers_are_judged_once(tmp_path, monke
         grade(tmp_path / "in", tmp_path / "out.csv", **options)
     assert not (tmp_path / "out.csv").exists()
     assert len(grade(tmp_path / "in", tmp_path / "out.csv", **options)) == 6
-    assert len(asked) == 4, "three different answers, one of them asked twice"
+    first = [answer.source for answer in asked].count(asked[0].source)
+    assert first == 1 and len({answer.source for answer in asked}) == 3, "three different answers, the first one once"
     assert "'=no formula" in (tmp_path / "out.csv").read_text(encoding="utf-8-sig")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out.csv"]
 
