@@ -306,7 +306,7 @@ def _duplicate(cells, answers, dice):
     """Copies of cells, and the exercises' stubs once more below the answers."""
     again = [copy.deepcopy(cell) for cell in cells if dice.random() < 0.3]
     stub = 'def {0}(*args):\n    raise NotImplementedError  # your code here\n\n\n{0} = exercise("{0}", {0})'
-    stubs = [_cell(stub.format(name)) for name in answers.values()]
+    stubs = [_cell(stub.format(name)) for source, name in answers.items() if f"{name}_old" not in source]
     return [*cells, *again, *stubs]
 
 
@@ -407,13 +407,12 @@ def _with_answers(stem: str, intended: dict[str, Intended]) -> tuple[list[dict],
     stubs = {read(path).cells[number].source: name for number, name, _ in exercise_calls(read(path))}
     for cell in cells:
         if name := stubs.get(cell["source"]):
-            answers[cell["source"]] = name
             wanted = intended[name]
             if wanted.status != "not attempted":
                 cell["source"] = f'{wanted.source}\n\n{name} = exercise("{name}", {name})'
                 if wanted.status in ("missing", "broken"):
                     cell["source"] = wanted.source
-                answers[cell["source"]] = name
+            answers[cell["source"]] = name
     return cells, answers
 
 

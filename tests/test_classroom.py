@@ -230,6 +230,7 @@ def test_a_broken_answer_says_where():
     )
     assert value(found("g", "x = 1\ndef f():\n    return (1\n\ndef g():\n    return 2"), "g") == 2
     assert value(found("f", "def f(): return 1", "def f(: return 2")) == 1, "that cell was never run"
+    assert found("f", "def f(:", kind="raw").startswith("broken: invalid syntax")
 
 
 def test_an_exercise_that_was_not_attempted_is_borrowed():

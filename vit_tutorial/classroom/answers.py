@@ -71,7 +71,7 @@ def statements(cells: Iterable[tuple[str, str]]) -> tuple[list[Statement], list[
                 try:
                     found += _statements_of(text)
                 except UNPARSABLE:
-                    for part in BEGINNING.split(text) if code else ():
+                    for part in BEGINNING.split(text) if code or BEGINNING.match(text) else ():
                         try:
                             found += _statements_of(part)
                         except UNPARSABLE as error:

@@ -74,12 +74,11 @@ def _confine(folder: Path, limits: Limits) -> None:
     import resource  # not on Windows, where the other commands run
 
     os.setsid()
-    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if libc and libc.unshare(NEW_USER | NEW_NET | NEW_PIDS) == 0:
+    if _enter_own_space():
         if child := os.fork():  # the first process in the new space; when it ends, so does all that it started
             code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             os._exit(128 - code if code < 0 else code)
-        libc.prctl(DIE_WITH_PARENT, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
         resource.setrlimit(resource.RLIMIT_NPROC, (MOST_PROCESSES, MOST_PROCESSES))
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
@@ -98,6 +97,18 @@ def _confine(folder: Path, limits: Limits) -> None:
     ):
         if kind != resource.RLIMIT_AS or taken:
             resource.setrlimit(kind, (most, most + (kind == resource.RLIMIT_CPU)))
+
+
+def _enter_own_space() -> bool:
+    """Leave the network, and let children see no other processes; False where the system allows neither."""
+    return sys.platform == "linux" and ctypes.CDLL(None).unshare(NEW_USER | NEW_NET | NEW_PIDS) == 0
+
+
+def has_own_space() -> bool:
+    """Whether this system keeps answers from the network and from other processes."""
+    if not (pid := os.fork()):
+        os._exit(0 if _enter_own_space() else 1)
+    return os.waitpid(pid, 0)[1] == 0
 
 
 def _address_space() -> int:
