@@ -507,7 +507,10 @@ def write_class(students: list[Student], folder: Path) -> dict[str, str]:
 def unlike_intended(students: list[Student], called: dict[str, str], grades) -> tuple[list[str], list[str], int]:
     """Every score that isn't as intended, every mistake named otherwise, and how many there were."""
     found = {(grade.student, grade.exercise): grade for grade in grades}
-    scores, hints, seeded = [], [], 0
+    asked = {(called[student.name], name) for student in students for name in student.intended}
+    scores = [f"{each} was not handed in, got {found[each].status}" for each in found.keys() - asked]
+    scores = [line for line in scores if not line.endswith("missing")]
+    hints, seeded = [], 0
     for student in students:
         for name, wanted in student.intended.items():
             grade, where = found[called[student.name], name], f"{student.name} ({student.kind}) {name}"

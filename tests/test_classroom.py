@@ -239,6 +239,13 @@ def test_an_exercise_that_was_not_attempted_is_borrowed():
     assert find_answer("f", own, broken, exercises={"f", "g", "h"}).borrowed == ("g", "h")
 
 
+def test_an_import_is_an_answer_only_where_it_is_checked():
+    text = "from vit_tutorial import patchify as f"
+    assert found("f", text) == "missing: "
+    assert found("f", text, 'f = exercise("f", f)') == f"{text}\n"
+    assert value(found("g", "from os import sep as f", "def g(): return f", exercises={"f", "g"}), "g") == "/"
+
+
 def test_another_function_under_the_exercise_s_name():
     assert value(found("f", "def mine(): return 3", 'f = exercise("f", mine)')) == 3
     assert value(found("f", "import os\nf = lambda: os.sep and 1")) == 1
@@ -396,4 +403,4 @@ def test_reports_are_pages_that_hide_no_html_in_an_answer(tmp_path):
     students = sorted(path.name for path in (tmp_path / "students").iterdir())
     assert students == ["001-Ada-b-.html", "002-..-max.html"]
     own = (tmp_path / "students" / students[0]).read_text(encoding="utf-8")
-    assert "2 points" in own and "<script>" not in own and "Ada &lt;b&gt;" in own and "rows &amp; columns" in own
+    assert "Points: 2." in own and "<script>" not in own and "Ada &lt;b&gt;" in own and "rows &amp; columns" in own

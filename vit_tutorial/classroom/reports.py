@@ -10,7 +10,7 @@ from pathlib import Path
 from vit_tutorial.classroom.grading import Grade
 from vit_tutorial.classroom.similarity import alike
 
-COLOURS = {"right": "#009E73", "wrong": "#D55E00", "not attempted": "#999999"}  # all else is OTHER
+COLOURS = {"right": "#009E73", "wrong": "#D55E00", "not attempted": "#999999", "missing": "#dddddd"}  # else OTHER
 OTHER = "#CC79A7"
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
@@ -66,7 +66,7 @@ def _cell(cell: object) -> str:
 
 def _student_page(student: str, grades: Sequence[Grade]) -> str:
     rows = [(each.exercise, each.points, each.status, each.hint) for each in grades]
-    parts = [f"<p>{sum(each.points for each in grades):g} points. {_counted(grades)}</p>"]
+    parts = [f"<p>Points: {sum(each.points for each in grades):g}. {_counted(grades)}</p>"]
     parts.append(_table(("exercise", "points", "status", "hint"), rows))
     for each in grades:
         if each.source and each.status != "not attempted":
@@ -121,9 +121,10 @@ def _bars(kinds: dict[str, Counter]) -> str:
         colour = COLOURS.get(status, OTHER)
         axes.barh(list(width), list(width.values()), left=list(left.values()), label=status, color=colour)
         left = {name: left[name] + width[name] for name in kinds}
+    axes.margins(y=0.01)
     axes.invert_yaxis()
     axes.set_xlabel("students")
-    figure.legend(loc="outside upper center", ncols=4, frameon=False)
+    figure.legend(loc="outside upper center", ncols=5, frameon=False)
     said = "; ".join(f"{name}: {number['right']} of {number.total()} right" for name, number in kinds.items())
     return _svg(figure, said)
 
