@@ -74,16 +74,18 @@ def _confine(folder: Path, limits: Limits) -> None:
     import resource  # not on Windows, where the other commands run
 
     os.setsid()
-    if _enter_own_space():
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):  # the grader's pipes among them
+        os.dup2(nothing, stream)
+    os.closerange(3, 1024)
+    own = _enter_own_space()
+    _die_with_parent()
+    if own:
         if child := os.fork():  # the first process in the new space; when it ends, so does all that it started
             code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             os._exit(128 - code if code < 0 else code)
-        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
+        _die_with_parent()
         resource.setrlimit(resource.RLIMIT_NPROC, (MOST_PROCESSES, MOST_PROCESSES))
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(nothing, stream)
-    os.closerange(3, 1024)
     os.environ.clear()
     os.environ.update(PATH=os.defpath, HOME=str(folder), TMPDIR=str(folder), LANG="C.UTF-8")
     tempfile.tempdir = str(folder)
@@ -102,6 +104,11 @@ def _confine(folder: Path, limits: Limits) -> None:
 def _enter_own_space() -> bool:
     """Leave the network, and let children see no other processes; False where the system allows neither."""
     return sys.platform == "linux" and ctypes.CDLL(None).unshare(NEW_USER | NEW_NET | NEW_PIDS) == 0
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
 
 
 def has_own_space() -> bool:
