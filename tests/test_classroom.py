@@ -4,21 +4,25 @@ import ast
 import io
 import json
 import re
+import sys
 import zipfile
+from types import SimpleNamespace
 
 import nbformat
 import pytest
+import torch
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 from notebook_rules import NOTEBOOKS, ROOT, cells, exercise_calls, paired, read
 
-from vit_tutorial.classroom import write_handouts
+from vit_tutorial.classroom import hand_in, progress, students, write_handouts
 from vit_tutorial.classroom.answers import find_answer, statements
 from vit_tutorial.classroom.grading import Grade, read_points
 from vit_tutorial.classroom.handouts import chosen_chapters
 from vit_tutorial.classroom.reports import write_reports
 from vit_tutorial.classroom.similarity import alike, runs, similarity, tokens
 from vit_tutorial.classroom.submissions import read_submissions
+from vit_tutorial.exercises import Exercise
 
 # Hand-outs --------------------------------------------------------------------------------------------------------
 
@@ -159,6 +163,26 @@ def test_hand_in_collects_functions_with_all_they_need_and_the_grader_finds_them
     files = read_submissions(tmp_path)
     assert {file.only for file in files} >= {"patchify", "num_patches"}
     assert {file.student for file in files} == {"Ada L."}
+
+
+def test_hand_in_of_a_program_with_an_exercise_of_one_s_own_and_colab_downloads_it(tmp_path, monkeypatch, capsys):
+    program, downloaded = tmp_path / "work.py", []
+    program.write_text("def double(x):\n    return x * x\n\n\ndouble = exercise('double', double, EXERCISES)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(students, "_shell", lambda: None)
+    monkeypatch.setattr(students, "_namespace", lambda: {"__file__": str(program), "STUDENT": 4711})
+    colab = SimpleNamespace(files=SimpleNamespace(download=downloaded.append))
+    monkeypatch.setitem(sys.modules, "google.colab", colab)
+    square = {"that's the square": lambda x: x * x}
+    own = Exercise(
+        reference=lambda x: 2 * x, truth=lambda x: x + x, given=lambda n=3: (torch.randn(n),), mistakes=square
+    )
+    file = hand_in({"double": own})
+    assert downloaded == [str(file)] == ["hand-in-4711.json"]
+    assert "double  wrong          that's the square\n0 of 1 right. Next: double." in capsys.readouterr().out
+    monkeypatch.setattr(students, "_namespace", dict)
+    with pytest.raises(ValueError, match="in a notebook, in IPython or in a file"):
+        progress()
 
 
 # Answers ----------------------------------------------------------------------------------------------------------
