@@ -26,8 +26,8 @@ CHAPTERS = ("01_patches", "02_positions", "03_attention", "04_encoder", "05_mode
 LEFT_OUT = ("What you built", "Questions to think about", "Further reading")  # sections that are read at home
 REVEAL = ("dist/reveal.css", "dist/reveal.js", "plugin/notes/notes.js", "LICENSE")
 WORDS = 30  # of a sentence that stands on a slide by itself
-WIDTH, HEIGHT = 1160, 500  # pixels of a slide of 1280 × 720 that code may fill
-LETTERS = (18, 30)  # pixels: the smallest that the back row reads, and the largest for code
+WIDTH, HEIGHT = 1110, 500  # pixels of a slide of 1280 × 720 that code may fill
+LETTERS = (18, 34)  # pixels: the smallest that the back row reads, and the largest for code
 LETTER = 0.61, 1.35  # width and height of a letter of code, in its size
 WIDE = 1.45  # width over height of a figure, from which on its caption stands below it
 
@@ -213,7 +213,8 @@ def deck(article: Tag, book: str) -> list[tuple[str, list[Slide]]]:
         elif element.name == "h3":
             exercise = element.decode_contents()
         elif element.name == "p" and "figure-caption" not in classes and "chapter-line" not in classes:
-            if after_predict and (answer := first_words(element)):
+            answer = after_predict and not element.get_text().endswith(":") and first_words(element)
+            if answer:
                 slides.append(Slide(f'<p class="answer">{answer}</p>', f"words {_length(answer)}"))
             if slides:
                 slides[-1].notes.append(str(element))
