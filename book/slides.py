@@ -1,9 +1,9 @@
-"""Slides of the chapters that lectures are about, from the built pages: `make slides`. A browser opens them, also from disk.
+"""Slides of the chapters that lectures are about, from the built pages: `make slides`. They open from disk, too.
 
-A slide has what a page shows between its paragraphs: a heading, a card, a figure with its caption, code in view with its
-result, a formula, a list, a table. The sentence that leads up to it comes along; all other prose goes to the speaker's notes.
-What is folded on the page is left out. The deck runs to the right; an exercise hangs below the slide that it follows.
-reveal.js, out of the package sphinx-revealjs, turns the slides; book/slides.css says what they look like.
+A slide has what a page shows between its paragraphs: a heading, a card, a figure with its caption, code in view with
+its result, a formula, a list, a table. The sentence that leads up to it comes along; all other prose goes to the
+speaker's notes. What is folded on the page is left out. The deck runs to the right; an exercise hangs below the slide
+that it follows. reveal.js, out of the package sphinx-revealjs, turns the slides; book/slides.css dresses them.
 """
 
 import importlib.util
@@ -165,7 +165,8 @@ def table_slide(table: Tag, lead: str) -> Slide:
 
 
 def _pre(pre: Tag, size: float, kind: str = "") -> str:
-    return f'<div class="highlight {kind}" style="font-size: {size:.1f}px"><pre>{pre.decode_contents().rstrip()}</pre></div>'
+    code = pre.decode_contents().rstrip()
+    return f'<div class="highlight {kind}" style="font-size: {size:.1f}px"><pre>{code}</pre></div>'
 
 
 def exercise_slide(card: Tag, heading: str) -> Slide:
