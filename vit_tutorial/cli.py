@@ -1,4 +1,4 @@
-"""The ``vit-tutorial`` command: ``train``, ``sweep``, ``evaluate``, ``predict`` and ``data``.
+"""The ``vit-tutorial`` command: ``train``, ``sweep``, ``evaluate``, ``predict``, ``data``, ``handout`` and ``grade``.
 
 Each command is a dataclass. tyro turns its fields into arguments and its docstring into help.
 """
@@ -15,6 +15,10 @@ import tyro
 from tyro.conf import CascadeSubcommandArgs, Fixed, FlagCreatePairsOff, Positional, Suppress, arg, subcommand
 
 from vit_tutorial.attention_maps import attention_gradients, attention_map, gradient_rollout
+from vit_tutorial.classroom import write_handouts
+from vit_tutorial.classroom.apart import Limits
+from vit_tutorial.classroom.grading import grade, read_points
+from vit_tutorial.classroom.reports import write_reports
 from vit_tutorial.clinic.signs import are_probabilities
 from vit_tutorial.data import NAMES, SPLITS, Dataset, data_root, load_dataset
 from vit_tutorial.data.folders import check_test
@@ -321,6 +325,82 @@ class Data:
 
 
 @dataclass(frozen=True)
+class Handout:
+    """Copy chapters for a class: without solutions and answers, with a last cell that hands in.
+
+    Args:
+        out: folder for the copies.
+        chapters: such as 1-5 or 1,3,8.
+        points: TOML file with lines such as `patchify = 2`; the exercises show them.
+        url: folder on GitHub where the copies will lie; Colab badges open them there, and without it there are none.
+    """
+
+    out: Annotated[Positional[str], arg(metavar="OUT")]
+    chapters: Annotated[str, arg(metavar="N-M", help_behavior_hint="(default: all)")] = ""
+    points: Annotated[str, arg(metavar="FILE", help_behavior_hint="(default: none)")] = ""
+    url: Annotated[str, arg(metavar="URL", help_behavior_hint="(default: none)")] = ""
+
+    def run(self) -> None:
+        points = read_points(self.points) if self.points else None
+        written = write_handouts(self.out, self.chapters, points, self.url)
+        print(f"{len(written)} hand-outs: {', '.join(file.name for file in written)} in {self.out}")
+
+
+@dataclass(frozen=True)
+class Grade:
+    """Grade what students handed in: notebooks, .py files and hand-in files, found by their functions' names.
+
+    Each answer runs in a process of its own, with limits. That's no sandbox: for strangers' code use a container.
+    The same command resumes after an interruption.
+
+    Args:
+        submissions: a folder or a zip, as Moodle, Canvas and others make it.
+        out: the table: student, exercise, points, status, hint, seconds.
+        report: folder for a page about the class, class.html, and one for each student.
+        points: TOML file with lines such as `patchify = 2`; exercises that it doesn't name don't count.
+        chapters: such as 1-5 or 1,3,8.
+        exercises: Python file with EXERCISES of your own.
+        seconds: CPU time for an answer.
+        memory: megabytes for an answer, beyond what PyTorch takes.
+        jobs: answers at once.
+        quiet: show no progress bar.
+    """
+
+    submissions: Annotated[Positional[str], arg(metavar="SUBMISSIONS")]
+    out: Annotated[str, arg(metavar="GRADES.csv")]
+    report: Annotated[str, arg(metavar="DIR", help_behavior_hint="(default: none)")] = ""
+    points: Annotated[str, arg(metavar="FILE", help_behavior_hint="(default: a point for each exercise)")] = ""
+    chapters: Annotated[str, arg(metavar="N-M", help_behavior_hint="(default: those handed in)")] = ""
+    exercises: Annotated[str, arg(metavar="FILE.py", help_behavior_hint="(default: the book's alone)")] = ""
+    seconds: int = Limits.seconds
+    memory: int = Limits.memory
+    jobs: Annotated[int, arg(help_behavior_hint="(default: all cores)")] = 0
+    quiet: Flag = False
+
+    def __post_init__(self):
+        for option, least in (("seconds", 1), ("memory", 1), ("jobs", 0)):
+            if getattr(self, option) < least:
+                raise ValueError(f"--{option} must be {least} or more, got {getattr(self, option)}")
+
+    def run(self) -> None:
+        grades = grade(
+            self.submissions,
+            self.out,
+            points=read_points(self.points) if self.points else None,
+            chapters=self.chapters,
+            exercises=self.exercises,
+            limits=Limits(seconds=self.seconds, memory=self.memory),
+            jobs=self.jobs,
+            progress=not self.quiet,
+        )
+        students = {each.student for each in grades}
+        right = sum(each.status == "right" for each in grades)
+        print(f"{len(students)} students, {right:,} of {len(grades):,} answers right; see {self.out}")
+        if self.report:
+            print(f"the class: {write_reports(self.report, grades)}")
+
+
+@dataclass(frozen=True)
 class Arguments:
     """The Vision Transformer from scratch."""
 
@@ -329,7 +409,9 @@ class Arguments:
         | Annotated[Sweep, subcommand("sweep")]
         | Annotated[Evaluate, subcommand("evaluate")]
         | Annotated[Predict, subcommand("predict")]
-        | Annotated[Data, subcommand("data")],
+        | Annotated[Data, subcommand("data")]
+        | Annotated[Handout, subcommand("handout")]
+        | Annotated[Grade, subcommand("grade")],
         arg(name=""),
     ]
 
@@ -347,4 +429,6 @@ def main(arguments: list[str] | None = None) -> None:
     except (ValueError, OSError, FloatingPointError) as error:
         sys.exit(f"vit-tutorial: {error}")
     except KeyboardInterrupt:
-        sys.exit("vit-tutorial: interrupted; the same command resumes after the last complete epoch")
+        sys.exit(
+            "vit-tutorial: interrupted; the same command resumes where it was, a training after its last complete epoch"
+        )

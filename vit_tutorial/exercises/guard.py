@@ -72,6 +72,8 @@ class Guard:
         printed: what all calls printed.
     """
 
+    buffer = io.StringIO  # what an answer prints goes into
+
     def __init__(self, fn: Callable, *, may_change: bool = False, may_return_none: bool = False):
         self.fn, self.may_change, self.may_return_none = fn, may_change, may_return_none
         self.returned: Any = None
@@ -88,7 +90,7 @@ class Guard:
         inputs = [*args, *kwargs.values()]
         given = [*map(describe, args), *(f"{key}={describe(value)}" for key, value in kwargs.items())]
         call = f"{getattr(self.fn, '__name__', 'your function')}({', '.join(given)})"
-        before, output = list(_contents(inputs)), io.StringIO()
+        before, output = list(_contents(inputs)), self.buffer()
         try:
             with same_modes(), contextlib.redirect_stdout(output):
                 grad = torch.is_grad_enabled()

@@ -1,6 +1,6 @@
 """What an answer makes of a case, what it should, and what is wrong with it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -21,8 +21,36 @@ def arguments(case: Case) -> tuple:
     return args
 
 
-def outcome(task: Exercise, fn: Callable, case: Case) -> Any:
+class Told:
+    """An answer that ran elsewhere, by what it made of each case and by its gradients; see ``classroom``.
+
+    Args:
+        cases: all questions, as the engine asks them.
+        outcomes: one for each case; a CheckFailed or NotAttempted is raised when its case is asked for.
+        gradients: what ``probes.gradients`` found, or the CheckFailed or NotAttempted that it raised.
+    """
+
+    def __init__(self, cases: Sequence[Case], outcomes: Sequence[Any], gradients: Any):
+        self.cases, self._gradients = cases, gradients
+        self._outcomes = dict(zip(map(id, cases), outcomes, strict=True))
+
+    def outcome(self, case: Case) -> Any:
+        return self._or_raised(self._outcomes[id(case)])
+
+    def gradients(self) -> Any:
+        return self._or_raised(self._gradients)
+
+    @staticmethod
+    def _or_raised(found: Any) -> Any:
+        if isinstance(found, CheckFailed | NotAttempted):
+            raise found
+        return found
+
+
+def outcome(task: Exercise, fn: Callable | Told, case: Case) -> Any:
     """What ``fn`` makes of a case; an exception is an outcome, too."""
+    if isinstance(fn, Told):
+        return fn.outcome(case)
     try:
         with torch.enable_grad():
             return task.run(fn, *arguments(case))

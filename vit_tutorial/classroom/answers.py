@@ -1,0 +1,196 @@
+"""An answer is a function with a name: found in whatever cell it stands, together with all it needs."""
+
+import ast
+import re
+import symtable
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+# A line that IPython understands and Python doesn't: a magic, a shell command, a question.
+MAGIC = re.compile(r"^(\s*)(?:[%!?].*|[\w, ]+=\s*[%!].*|[%\w.]+\?{1,2}\s*)$", re.MULTILINE)
+# Where a new statement may begin, for text that isn't Python as a whole.
+BEGINNING = re.compile(r"^(?=(?:@|def |class |import |from |[A-Za-z_]\w*\s*=|# ?%%|# In\[))", re.MULTILINE)
+UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # null bytes, a thousand parentheses
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement of a submission: its text, the names it reads and those it defines, and whether it is a stub."""
+
+    text: str
+    reads: frozenset[str]
+    writes: frozenset[str]
+    stub: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer to an exercise.
+
+    Args:
+        source: the function with all it needs of the submission; empty where there is none.
+        borrowed: exercises' functions that it calls and that weren't attempted: it gets the references.
+        status: "" where it is to be judged, else "missing", "unreadable", "not attempted" or "broken".
+        hint: what is broken or unreadable.
+    """
+
+    source: str = ""
+    borrowed: tuple[str, ...] = ()
+    status: str = "missing"
+    hint: str = ""
+
+
+def parse(text: str) -> list[ast.stmt]:
+    """A cell's syntax; magics count as ``pass``.
+
+    Raises:
+        SyntaxError, ValueError, RecursionError, MemoryError: if it isn't Python.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a student's "\d" is not our concern
+        try:
+            return ast.parse(text).body
+        except SyntaxError:  # only now: a line of a longer expression may begin with %, too
+            without = re.sub(r"\A\s*%%.*", "", text)
+            return ast.parse(MAGIC.sub(r"\1pass", without)).body
+
+
+def statements(cells: Iterable[tuple[str, str]]) -> tuple[list[Statement], list[tuple[str, str]]]:
+    """All statements of a submission, and the texts in it that are no Python, each with its problem.
+
+    Args:
+        cells: (kind, text) in their order. Text that isn't "code" counts where all of it is Python, and before all
+            code: a cell may have been turned into text by mistake, or on purpose.
+    """
+    found, broken = [], []
+    for code in (False, True):
+        for kind, text in cells:
+            if (kind == "code") == code:
+                text = text.replace("\r\n", "\n").replace("\r", "\n")
+                try:
+                    found += map(_statement, _definitions(parse(text), text))
+                except UNPARSABLE as whole:
+                    parts = BEGINNING.split(text) if code else []
+                    for part in parts if len(parts) > 1 else ():
+                        try:
+                            found += map(_statement, _definitions(parse(part), part))
+                        except UNPARSABLE as error:
+                            broken.append((part, _said(error)))
+                    if code and len(parts) < 2:
+                        broken.append((text, _said(whole)))
+    return found, broken
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, SyntaxError) and error.text:
+        return f"{error.msg} in the line `{error.text.strip()[:80]}`"
+    return str(error) or type(error).__name__
+
+
+def _definitions(nodes: Sequence[ast.stmt], text: str) -> Iterable[tuple[ast.stmt, str]]:
+    """Statements with their texts; ``f = exercise("f", g)`` counts as ``f = g``, and not at all where g is f."""
+    for node in nodes:
+        call = node.value if isinstance(node, ast.Assign | ast.Expr) else None
+        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("exercise") and len(call.args) >= 2:
+            name, answer = ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else "", call.args[1]
+            if name and name != ast.unparse(answer):
+                yield node, f"{name} = {ast.unparse(answer)}"
+        else:
+            first = min([node.lineno, *(line.lineno for line in getattr(node, "decorator_list", ()))])
+            lines = text.splitlines()[first - 1 : node.end_lineno]
+            alone = sum(first <= other.end_lineno and other.lineno <= node.end_lineno for other in nodes) == 1
+            # A magic's line is no Python, and a line may hold two statements.
+            whole = "\n".join(lines)
+            yield node, whole if alone and not MAGIC.search(whole) else ast.unparse(node)
+
+
+def _statement(pair: tuple[ast.stmt, str]) -> Statement:
+    node, text = pair
+    reads, writes = set(), set()
+
+    def look(table: symtable.SymbolTable) -> None:
+        for symbol in table.get_symbols():
+            top = table.get_type() == "module"
+            if symbol.is_referenced() and (top or symbol.is_global()):
+                reads.add(symbol.get_name())
+            if (symbol.is_assigned() or symbol.is_imported()) and (top or symbol.is_declared_global()):
+                writes.add(symbol.get_name())
+        for child in table.get_children():
+            look(child)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        look(symtable.symtable(text, "answer", "exec"))
+    if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
+        writes.add("*")
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        reads.discard(node.name)  # a function that calls itself needs no earlier one
+    return Statement(text, frozenset(reads), frozenset(writes), _is_stub(node))
+
+
+def _is_stub(node: ast.stmt) -> bool:
+    """Whether a function only says that it isn't written yet, as the engine understands it."""
+    if not isinstance(node, ast.FunctionDef):
+        return False
+    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+    return bool(body) and ast.unparse(body[0]) in ("raise NotImplementedError", "raise NotImplementedError()")
+
+
+def find_answer(
+    name: str,
+    own: Sequence[Statement],
+    broken: Sequence[tuple[str, str]] = (),
+    *,
+    chapter: Sequence[Statement] = (),
+    exercises: Iterable[str] = (),
+) -> Answer:
+    """The last definition of a function and all it needs; an untouched stub counts only where nothing else does.
+
+    Args:
+        name: the function.
+        own: the submission's statements.
+        broken: what in the submission is no Python.
+        chapter: statements that come before, such as the chapter's own: a submission may lack them.
+        exercises: names of all exercises; one that isn't attempted is borrowed.
+    """
+    known = [*chapter, *own]
+    defined = [i for i in range(len(chapter), len(known)) if name in known[i].writes]
+    attempts = [i for i in defined if not known[i].stub]
+    if not attempts and (error := _broken_definition(name, broken)):
+        return Answer(status="broken", hint=error)
+    if not defined:
+        return Answer()
+    chosen, borrowed = {(attempts or defined)[-1]}, set()
+
+    def need(needed: str, before: int) -> None:
+        places = [i for i in range(before) if needed in known[i].writes and not known[i].stub]
+        if needed in exercises:
+            places = [i for i in places if i >= len(chapter)]
+            if not places:
+                borrowed.add(needed)
+        for i in [places[-1]] if places else [i for i in range(before) if "*" in known[i].writes]:
+            add(i)
+
+    def add(i: int) -> None:
+        if i not in chosen:
+            chosen.add(i)
+            _needs_of(i)
+
+    def _needs_of(i: int) -> None:
+        for other in sorted(known[i].reads):
+            need(other, i if other in known[i].writes else len(known))
+
+    (first,) = chosen
+    _needs_of(first)
+    # The answer itself comes last: what it needs may stand below it, and so may another function of its name.
+    ordered = [known[i].text for i in sorted(chosen - {first})] + [known[first].text]
+    return Answer("\n\n".join(ordered) + "\n", tuple(sorted(borrowed - {name})), "" if attempts else "not attempted")
+
+
+def _broken_definition(name: str, broken: Sequence[tuple[str, str]]) -> str:
+    """What is wrong with the text that would define ``name``; "" if there is none."""
+    for text, problem in reversed(broken):
+        if re.search(rf"^\s*(?:def\s+{name}\b|{name}\s*=)", text, re.MULTILINE):
+            return problem
+    return ""

@@ -1,0 +1,172 @@
+"""A chapter to hand out: without solutions and answers, and with a last cell that hands in."""
+
+import ast
+import base64
+import json
+import re
+import zlib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from vit_tutorial.classroom.answers import UNPARSABLE, parse
+from vit_tutorial.exercises.contents import CHAPTERS
+
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"  # in a clone of the repository
+FOLDED = re.compile(r"<details><summary>(?:Solution|Answers)</summary>.*?</details>\n*", re.DOTALL)
+SOLUTION = re.compile(r"<summary>Solution</summary>\s*\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+EXERCISE = re.compile(r"""\bexercise\(\s*["'](\w+)["']""")
+BADGE = re.compile(r"\[!\[Open In Colab\]\([^)]*\)\]\([^)]*/(?P<name>\w+\.ipynb)\)(?: · )?")
+GITHUB = re.compile(r"https://github\.com/(?P<slug>[^/]+/[^/]+)/(?:blob|tree)/(?P<rest>.+?)/?")
+
+NAME = '# @title Your name or number\nSTUDENT = ""  # @param {type:"string"}'
+LAST = """## Hand in
+
+Run all cells above first. `progress()` shows what's done and what's next, as often as you like. `hand_in()` checks \
+your functions once more and writes them into one small file. Hand that in; nothing is sent anywhere."""
+PROGRESS = "from vit_tutorial.classroom import hand_in, progress\n\nprogress()"
+HAND_IN = "hand_in()"
+
+
+def chosen_chapters(chapters: str = "") -> list[str]:
+    """The stems of chapters such as "1-3,8", like ``01_patches``; all of them for "".
+
+    Raises:
+        ValueError: if that names no chapters.
+    """
+    stems, numbers = [f"{number:02}_{name}" for number, name in enumerate(CHAPTERS, 1)], set()
+    for part in chapters.split(",") if chapters else [f"1-{len(stems)}"]:
+        ends = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
+        first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, 0)
+        if not 1 <= first <= last <= len(stems):
+            raise ValueError(f"chapters are numbers from 1 to {len(stems)}, as in 1-3,8; got {chapters!r}")
+        numbers |= set(range(first, last + 1))
+    return [stems[number - 1] for number in sorted(numbers)]
+
+
+def source_of(cell: dict) -> str:
+    """A cell's text, which a notebook keeps as a string or as lines."""
+    return "".join(cell["source"])
+
+
+def chapter_cells(path: Path) -> list[tuple[str, str]]:
+    """(kind, text) of a chapter's code, without its exercises: what an answer may lean on."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return [
+        ("code", source_of(cell))
+        for cell in cells
+        if cell["cell_type"] == "code" and not EXERCISE.search(source_of(cell))
+    ]
+
+
+def write_handouts(
+    out: str | Path, chapters: str = "", points: Mapping[str, float] | None = None, url: str = ""
+) -> list:
+    """Write hand-outs of chapters into a folder.
+
+    Args:
+        out: the folder.
+        chapters: such as "1-3,8"; all of them for "".
+        points: of each exercise, to be shown in its card.
+        url: the folder on GitHub where they will lie; the Colab badges open them there. Without it there are no badges.
+
+    Returns:
+        The files.
+
+    Raises:
+        ValueError: if a chapter isn't there, or ``url`` is no folder on GitHub.
+    """
+    if not NOTEBOOKS.is_dir():
+        raise ValueError(f"hand-outs are made from the chapters, and there is no {NOTEBOOKS}: run this in a clone")
+    out, written = Path(out), []
+    if out.resolve() == NOTEBOOKS:
+        raise ValueError(f"{out} holds the chapters themselves: choose another folder")
+    out.mkdir(parents=True, exist_ok=True)
+    for stem in chosen_chapters(chapters):
+        notebook = json.loads((NOTEBOOKS / f"{stem}.ipynb").read_text(encoding="utf-8"))
+        notebook["cells"] = handout(notebook["cells"], points or {}, url)
+        file = out / f"{stem}.ipynb"
+        file.write_text(json.dumps(notebook, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        written.append(file)
+    return written
+
+
+def handout(cells: list[dict], points: Mapping[str, float], url: str) -> list[dict]:
+    """The cells of a chapter without its solutions, its answers and what would give them away."""
+    names = [found[1] if (found := EXERCISE.search(source_of(cell))) else "" for cell in cells]
+    secrets: dict[str, set[str]] = {}  # of the exercises above
+    made = []
+    for i, cell in enumerate(cells):
+        text, kept = source_of(cell), cell
+        if cell["cell_type"] == "markdown":
+            task = next((name for name in names[i:] if name), "")
+            text = FOLDED.sub("", text).rstrip()
+            if "### Exercise" in text and task in points:
+                text = re.sub(r"(> \*\*Exercise\.\*\* [^.]*?minutes)", rf"\1 · {_points(points[task])}", text)
+            if i == 0:
+                text = BADGE.sub(_badge(url), text)
+        elif names[i]:
+            secrets[names[i]] = _pieces(_solution_below(cells[i:]))
+        else:
+            gives_away = [name for name, pieces in secrets.items() if any(piece in _plain(text) for piece in pieces)]
+            text = _sealed(text, gives_away) if gives_away else text
+        if text:
+            made.append({**kept, "source": text.splitlines(keepends=True)})
+    return [
+        made[0],
+        _new("name", NAME),
+        *made[1:],
+        _new("last", LAST, "markdown"),
+        _new("progress", PROGRESS),
+        _new("hand-in", HAND_IN),
+    ]
+
+
+def _new(name: str, text: str, kind: str = "code") -> dict:
+    cell = {"cell_type": kind, "id": f"handout-{name}", "metadata": {}, "source": text.splitlines(keepends=True)}
+    return cell if kind == "markdown" else {**cell, "execution_count": None, "outputs": []}
+
+
+def _points(number: float) -> str:
+    return f"{number:g} point{'' if number == 1 else 's'}"
+
+
+def _badge(url: str) -> str | Callable[[re.Match], str]:
+    """What takes a badge's place."""
+    if not url:
+        return ""
+    if not (where := GITHUB.fullmatch(url)):
+        raise ValueError(f"--url wants a folder such as https://github.com/ME/COURSE/blob/main/handouts, got {url!r}")
+    picture = "[![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
+    address = f"https://colab.research.google.com/github/{where['slug']}/blob/{where['rest']}"
+    return lambda found: f"{picture}({address}/{found['name']}) · "
+
+
+def _solution_below(cells: list[dict]) -> str:
+    """The code of the first solution in these cells; "" if there is none."""
+    return next((found[1] for cell in cells if (found := SOLUTION.search(source_of(cell)))), "")
+
+
+def _plain(code: str) -> str:
+    """Code without its layout, so that it can be compared."""
+    with suppress(*UNPARSABLE):
+        code = ast.unparse(ast.Module(parse(code), []))
+    return re.sub(r"\s", "", code)
+
+
+def _pieces(solution: str) -> set[str]:
+    """What would give a solution away: its longer statements, results and strings."""
+    nodes = list(ast.walk(ast.parse(solution)))
+    statements = [node for node in nodes if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef)]
+    statements += [node.value for node in nodes if isinstance(node, ast.Assign | ast.Return) and node.value]
+    long = {plain for node in statements if len(plain := _plain(ast.unparse(node))) >= 22}
+    strings = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return long | {plain for text in strings if len(plain := re.sub(r"\s", "", text)) >= 12}
+
+
+def _sealed(code: str, names: list[str]) -> str:
+    """A cell that does what ``code`` does, without showing it."""
+    title = "" if not code.startswith("# @title") else code.split("\n")[0] + "\n"
+    packed = base64.b64encode(zlib.compress(code.encode(), 9)).decode()
+    note = f"# This code would give {' and '.join(names)} away. It runs, and shows itself when your answer is right."
+    return f'{title}{note}\nfrom vit_tutorial.classroom import sealed\n\nsealed({names}, "{packed}")'

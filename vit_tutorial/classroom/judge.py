@@ -1,0 +1,254 @@
+"""The process that judges: it loads PyTorch once, forks for each answer, and reads what the fork wrote down.
+
+The fork runs the answer and knows no right result; this process knows them and never runs the answer. So nothing that
+an answer prints, patches or redefines can change its verdict.
+"""
+
+import ast
+import dataclasses
+import gc
+import importlib.util
+import io
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vit_tutorial.classroom.apart import Limits, hide_from_children, run_apart
+from vit_tutorial.classroom.transcript import read_transcript, write_transcript
+from vit_tutorial.exercises.contents import CHAPTERS
+from vit_tutorial.exercises.declaration import Exercise
+from vit_tutorial.exercises.engine import find, judge
+from vit_tutorial.exercises.guard import CheckFailed, Guard, NotAttempted, Raised, describe, same_generators
+
+MOST_PRINTED = 10**6  # characters
+# What no answer needs, and what reaches for the checks and their references.
+BEHIND = """
+    gc inspect ctypes importlib builtins eval exec compile globals __import__ __builtins__ __globals__ __code__
+    __closure__ __subclasses__ __self__ _getframe _current_frames f_globals f_locals f_back tb_frame gi_frame
+    sys.modules vit_tutorial.exercises vit_tutorial.classroom
+"""
+
+
+class Refused(BaseException):
+    """The answer uses what it is to replace; no ``except Exception`` of its own stops this."""
+
+
+class TooMuch(BaseException):
+    """The answer printed more than anyone would read."""
+
+
+class Limited(io.StringIO):
+    """A stream that an endless loop of prints can't fill."""
+
+    def write(self, text: str) -> int:
+        if self.tell() > MOST_PRINTED:
+            raise TooMuch
+        return super().write(text)
+
+
+class Watched(Guard):
+    """An answer whose prints are limited."""
+
+    buffer = Limited
+
+
+def looks_behind(source: str, own: str = "") -> str:
+    """What in an answer reaches behind the scenes; "" if nothing does.
+
+    Args:
+        source: the answer.
+        own: the module of the teacher's own exercises.
+    """
+    behind = [*BEHIND.split(), *([own] if own else [])]
+    for node in ast.walk(ast.parse(source)):
+        used = []
+        if isinstance(node, ast.Import):
+            used = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            used = [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Name):
+            used = [node.id]
+        elif isinstance(node, ast.Attribute):
+            used = [node.attr, ast.unparse(node)] if node.attr in ("modules", "exercises", "classroom") else [node.attr]
+            used = [name for name in used if name not in ("compile", "eval")]  # torch.compile, model.eval
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            used = [node.value] if node.value.startswith(("__", "vit_tutorial.")) else []
+        for name in used:
+            if any(name == each or name.startswith(f"{each}.") for each in behind):
+                return name
+    return ""
+
+
+def grade_answer(name: str, task: Exercise, source: str, borrowed: list[str], limits: Limits, own: str = "") -> dict:
+    """Status, hint and seconds of one answer.
+
+    Args:
+        name: the exercise.
+        task: its declaration.
+        source: the answer with all it needs.
+        borrowed: other exercises whose references it may call.
+        limits: of the process that runs it.
+        own: the module of the teacher's own exercises.
+    """
+    if behind := looks_behind(source, own):
+        hint = f"it uses `{behind}`, which no answer needs, and which leads behind the scenes of the check"
+        return {"status": "refused", "hint": hint, "seconds": 0.0}
+    references = {other: find(other).reference for other in borrowed}
+    with tempfile.TemporaryDirectory(prefix="answer-", ignore_cleanup_errors=True) as folder:
+        transcript = Path(folder) / "transcript"
+        ended, seconds = run_apart(partial(_answer, name, task, source, references, transcript), Path(folder), limits)
+        status, hint = _verdict(task, transcript, ended, limits)
+    return {"status": status, "hint": hint, "seconds": round(seconds, 2)}
+
+
+def _verdict(task: Exercise, transcript: Path, ended: str, limits: Limits) -> tuple[str, str]:
+    if ended == "time":
+        return "time", f"it didn't end within {limits.seconds} s: is there an endless loop?"
+    if ended:
+        return "crashed", ended
+    failed = transcript.with_suffix(".failed")
+    if failed.exists():
+        status, hint = json.loads(failed.read_text(encoding="utf-8"))
+        if status not in ("broken", "refused", "output", "memory"):  # as an answer may have written it
+            return "crashed", "it ended without a result"
+        return status, str(hint)
+    try:
+        told = read_transcript(task, transcript)
+    except ValueError:
+        return "crashed", "it ended without a result"
+    try:
+        with same_generators():
+            judge(task, told)
+    except NotAttempted:
+        return "not attempted", ""
+    except CheckFailed as failure:
+        return "wrong", str(failure)
+    return "right", ""
+
+
+def _answer(name: str, task: Exercise, source: str, references: dict[str, Callable], transcript: Path) -> None:
+    """What the fork does."""
+
+    def fail(status: str, hint: str) -> None:
+        transcript.with_suffix(".failed").write_text(json.dumps([status, hint]), encoding="utf-8")
+
+    def watch(found: Any) -> None:
+        if isinstance(found, Raised):
+            if found.kind is MemoryError or "allocate memory" in found.message:
+                raise MemoryError
+            if found.kind is OSError and "File too large" in found.message:
+                raise TooMuch
+
+    file = transcript.with_name("answer.py")  # so that a hint can quote the line that failed
+    file.write_text(source, encoding="utf-8")
+    namespace = {"__name__": "answer", **references}
+    task = _without_results(name, task)
+    try:
+        try:
+            exec(compile(source, str(file), "exec"), namespace)
+        except (Exception, SystemExit) as error:
+            return fail("broken", f"defining it raised {type(error).__name__}: {error}")
+        fn = namespace.get(name)
+        if not callable(fn):
+            return fail("broken", f"{name} must be a function, got {describe(fn)}")
+        guard = Watched(fn, may_change=task.may_change, may_return_none=task.may_return_none)
+        with same_generators():
+            write_transcript(task, guard, transcript, watch)
+    except TooMuch:
+        fail("output", "it prints or writes without end")
+    except MemoryError:
+        fail("memory", "it needs too much memory")
+    except Refused as refused:
+        fail("refused", str(refused))
+
+
+def _without_results(name: str, task: Exercise) -> Exercise:
+    """The questions alone; what would answer them is put out of reach, as far as Python can."""
+    reference = task.reference
+    given_away = [reference, *_made_of(name, reference)]
+    ours = {key: module for key, module in sys.modules.items() if key.partition(".")[0] == "vit_tutorial" and module}
+    # All but the guard: what it calls is the answer itself.
+    trusted = {id(vars(module)) for key, module in ours.items() if key != Guard.__module__}
+    for module in ours.values():
+        for key, value in list(vars(module).items()):
+            if any(value is each for each in given_away):
+                setattr(module, key, _tripwire(name, value, trusted))
+    for key, module in ours.items():
+        if key.startswith(("vit_tutorial.exercises", "vit_tutorial.classroom")):
+            getattr(module, "EXERCISES", {}).clear()
+            sys.modules[key] = None
+    for key in ("exercises", "classroom"):
+        vars(ours["vit_tutorial"]).pop(key, None)
+    cases = [dataclasses.replace(case, caught=None) for case in task.cases]
+    return dataclasses.replace(
+        task, reference=None, truth=None, cases=cases, mistakes={}, right=(), explain=None, otherwise="", shape=""
+    )
+
+
+def _made_of(name: str, reference: Callable) -> list[Callable]:
+    """The functions of the chapter's own room that the reference calls: to call them is to call it."""
+    room = next((f"vit_tutorial.{chapter}" for chapter, names in CHAPTERS.items() if name in names), None)
+    code, known = getattr(reference, "__code__", None), getattr(reference, "__globals__", {})
+    called = [known[each] for each in code.co_names if each in known] if code else []
+    return [each for each in called if room and callable(each) and str(each.__module__).startswith(room)]
+
+
+def _tripwire(name: str, hidden: Callable, trusted: set[int]) -> Callable:
+    """The function, for the package's own code alone."""
+
+    def found(*args: Any, **kwargs: Any) -> Any:
+        caller = sys._getframe(1).f_globals
+        module = sys.modules.get(str(caller.get("__name__")))
+        late = str(caller.get("__name__")).startswith("vit_tutorial.") and module and vars(module) is caller
+        if id(caller) not in trusted and not late:
+            raise Refused(f"it calls {hidden.__module__}.{hidden.__qualname__}, which is what {name} is to be")
+        return hidden(*args, **kwargs)
+
+    return found
+
+
+def load_exercises(path: str | Path) -> Mapping[str, Exercise]:
+    """The EXERCISES of a teacher's own file.
+
+    Raises:
+        ValueError: if it has none.
+    """
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    if spec is None or not Path(path).is_file():
+        raise ValueError(f"there is no Python file {path}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not isinstance(getattr(module, "EXERCISES", None), dict):
+        raise ValueError(f"{path} has no dictionary EXERCISES")
+    return module.EXERCISES
+
+
+def main() -> None:
+    """Read requests from standard input, a line of JSON each, and answer them on standard output."""
+    path = sys.argv[1] if len(sys.argv) > 1 else ""
+    among, own = (load_exercises(path), Path(path).stem) if path else (None, "")
+    torch.set_num_threads(1)  # before the first fork, and for good: a fork has no other threads
+    hide_from_children()
+    gc.freeze()
+    for line in sys.stdin:
+        request = json.loads(line)
+        request["limits"] = Limits(**request["limits"])
+        try:
+            verdict = grade_answer(task=find(request["name"], among), own=own, **request)
+        except Exception as error:  # of the check itself; the other answers are still to come
+            verdict = {
+                "status": "crashed",
+                "hint": f"the check itself failed, {type(error).__name__}: {error}",
+                "seconds": 0.0,
+            }
+        print(json.dumps(verdict), flush=True)
+
+
+if __name__ == "__main__":
+    main()

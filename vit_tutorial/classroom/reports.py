@@ -1,0 +1,146 @@
+"""What a class and each of its students get to read."""
+
+import html
+import io
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from vit_tutorial.classroom.grading import Grade
+from vit_tutorial.classroom.similarity import alike
+
+COLOURS = {"right": "#009E73", "wrong": "#D55E00", "not attempted": "#999999"}  # all else is OTHER
+OTHER = "#CC79A7"
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
+<style>
+body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }}
+table {{ border-collapse: collapse; width: 100% }}
+td, th {{ text-align: left; vertical-align: top; padding: .3rem .6rem }}
+tr {{ border-bottom: 1px solid #ccc }} pre {{ background: #f4f4f4; padding: .8rem; overflow-x: auto }}
+svg {{ max-width: 100%; height: auto }}
+</style></head><body><main>
+<h1>{title}</h1>
+{body}
+</main></body></html>
+"""
+
+
+def write_reports(folder: str | Path, grades: Sequence[Grade]) -> Path:
+    """Write a page for each student, and one of the whole class.
+
+    Returns:
+        The page of the class.
+    """
+    folder = Path(folder)
+    (folder / "students").mkdir(parents=True, exist_ok=True)
+    by_student: dict[str, list[Grade]] = {}
+    for grade in grades:
+        by_student.setdefault(grade.student, []).append(grade)
+    links = {}
+    for number, (student, own) in enumerate(by_student.items(), 1):
+        links[student] = f"students/{number:03}-{re.sub(r'[^-.a-zA-Z0-9]+', '-', student)[:60]}.html"
+        (folder / links[student]).write_text(_student_page(student, own), encoding="utf-8")
+    page = folder / "class.html"
+    page.write_text(_class_page(by_student, grades, links), encoding="utf-8")
+    return page
+
+
+def _page(title: str, *parts: str) -> str:
+    return PAGE.format(title=html.escape(title), body="\n".join(parts))
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Cells are text, or tuples of text and a link."""
+    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in columns)
+    body = "\n".join("<tr>" + "".join(f"<td>{_cell(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
+
+
+def _cell(cell: object) -> str:
+    if isinstance(cell, tuple):
+        return f'<a href="{html.escape(cell[1])}">{html.escape(cell[0])}</a>'
+    return html.escape(f"{cell:g}" if isinstance(cell, float) else str(cell))
+
+
+def _student_page(student: str, grades: Sequence[Grade]) -> str:
+    rows = [(each.exercise, each.points, each.status, each.hint) for each in grades]
+    parts = [f"<p>{sum(each.points for each in grades):g} points. {_counted(grades)}</p>"]
+    parts.append(_table(("exercise", "points", "status", "hint"), rows))
+    for each in grades:
+        if each.source and each.status != "not attempted":
+            parts.append(f"<h2>{html.escape(each.exercise)}: {each.status}</h2>")
+            parts += [f"<p>{html.escape(each.hint)}</p>"] if each.hint else []
+            parts.append(f"<p>Found in {html.escape(each.path)}:</p>\n<pre>{html.escape(each.source)}</pre>")
+    return _page(student, *parts)
+
+
+def _counted(grades: Sequence[Grade]) -> str:
+    return ", ".join(f"{number} {status}" for status, number in Counter(each.status for each in grades).items()) + "."
+
+
+def _class_page(by_student: dict[str, list[Grade]], grades: Sequence[Grade], links: dict[str, str]) -> str:
+    exercises = list(dict.fromkeys(each.exercise for each in grades))
+    hints, kinds = [], {}
+    for name in exercises:
+        of_it = [each for each in grades if each.exercise == name]
+        kinds[name] = Counter(each.status for each in of_it)
+        common = Counter(each.hint for each in of_it if each.hint).most_common(3)
+        hints += [(name, number, hint) for hint, number in common]
+    totals = {student: sum(each.points for each in own) for student, own in by_student.items()}
+    pairs = alike((each.student, each.exercise, each.source) for each in grades if each.status == "right")
+    alikes = [(name, a, b, f"{near:.0%}") for name, found in pairs.items() for a, b, near in found]
+    asides = [each for each in grades if each.status in ("refused", "crashed", "unreadable")]
+    parts = [f"<p>{len(by_student)} students, {len(exercises)} exercises. {_counted(grades)}</p>"]
+    parts += ["<h2>Which exercises</h2>", _bars(kinds), "<h2>Which mistakes</h2>"]
+    parts += ["<p>The three commonest hints of each exercise.</p>", _table(("exercise", "times", "hint"), hints)]
+    parts += ["<h2>Points</h2>", _histogram(list(totals.values()))]
+    rows = [((student, links[student]), totals[student], _counted(own)) for student, own in by_student.items()]
+    parts.append(_table(("student", "points", "answers"), rows))
+    parts.append("<h2>To look at</h2>")
+    rows = [((each.student, links[each.student]), each.exercise, each.status, each.hint) for each in asides]
+    parts.append(_table(("student", "exercise", "status", "why"), rows) if rows else "<p>Nothing was refused.</p>")
+    parts.append("<p>Right answers that are alike once variables are renamed. That's a reason to ask, no proof.</p>")
+    parts.append(_table(("exercise", "student", "student", "alike"), alikes) if alikes else "<p>There are none.</p>")
+    return _page("The class", *parts)
+
+
+def _bars(kinds: dict[str, Counter]) -> str:
+    """How each exercise went, as bars."""
+    from matplotlib.figure import Figure  # takes long to import
+
+    figure = Figure(figsize=(8, 1.2 + 0.28 * len(kinds)), layout="constrained")
+    axes, left = figure.subplots(), dict.fromkeys(kinds, 0)
+    for status in (*COLOURS, "other"):
+        width = {
+            name: number[status] if status in COLOURS else number.total() - sum(number[each] for each in COLOURS)
+            for name, number in kinds.items()
+        }
+        colour = COLOURS.get(status, OTHER)
+        axes.barh(list(width), list(width.values()), left=list(left.values()), label=status, color=colour)
+        left = {name: left[name] + width[name] for name in kinds}
+    axes.invert_yaxis()
+    axes.set_xlabel("students")
+    figure.legend(loc="outside upper center", ncols=4, frameon=False)
+    said = "; ".join(f"{name}: {number['right']} of {number.total()} right" for name, number in kinds.items())
+    return _svg(figure, said)
+
+
+def _histogram(totals: Sequence[float]) -> str:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 2.5), layout="constrained")
+    axes = figure.subplots()
+    axes.hist(totals, bins=20, color=COLOURS["right"])
+    axes.set(xlabel="points", ylabel="students")
+    return _svg(figure, f"Histogram of the points, from {min(totals):g} to {max(totals):g}")
+
+
+def _svg(figure, said: str) -> str:
+    for axes in figure.axes:
+        axes.spines[["top", "right"]].set_visible(False)
+    file = io.StringIO()
+    figure.savefig(file, format="svg")
+    drawn = file.getvalue()
+    return drawn[drawn.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{html.escape(said)}"', 1)

@@ -1,0 +1,156 @@
+"""What a student calls in a notebook: ``progress()``, ``hand_in()``, and what runs the cells that a hand-out sealed."""
+
+import base64
+import contextlib
+import io
+import json
+import re
+import sys
+import zlib
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from vit_tutorial.classroom.answers import Answer, find_answer, statements
+from vit_tutorial.classroom.handouts import EXERCISE
+from vit_tutorial.classroom.submissions import FORMAT
+from vit_tutorial.exercises.contents import CHAPTERS
+from vit_tutorial.exercises.declaration import Exercise
+from vit_tutorial.exercises.engine import find, judge
+from vit_tutorial.exercises.guard import CheckFailed, Guard, NotAttempted, same_generators
+
+VERSION = 1
+
+
+def progress(among: Mapping[str, Exercise] | None = None) -> None:
+    """Print which exercises of the chapter are right, and what is next.
+
+    Args:
+        among: exercises of your own, by their names.
+    """
+    _show(_checked(among))
+
+
+def hand_in(among: Mapping[str, Exercise] | None = None) -> Path:
+    """Check all answers, print a table, and write them into one file, which Colab downloads.
+
+    Args:
+        among: exercises of your own, by their names.
+
+    Returns:
+        The file: JSON with each function and all it needs of the notebook. ``vit-tutorial grade`` reads it.
+    """
+    rows = _checked(among)
+    student = str(_namespace().get("STUDENT", "")).strip()
+    chapters = [f"{i:02}_{name}" for i, (name, own) in enumerate(CHAPTERS.items(), 1) if set(own) & set(rows)]
+    parts = ["hand-in", *chapters, re.sub(r"[^\w-]+", "-", student).strip("-")]
+    file = Path("-".join(part for part in parts if part) + ".json")
+    answers = {
+        name: {"status": status, "hint": hint, "source": answer.source} for name, (answer, status, hint) in rows.items()
+    }
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "student": student,
+        "package": metadata.version("vit-tutorial"),
+        "answers": answers,
+    }
+    file.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    _show(rows)
+    if not student:
+        print("There's no name in it: write yours into the cell at the top, run that, and run this again.")
+    print(f"Hand in the file {file}")
+    if "google.colab" in sys.modules:
+        sys.modules["google.colab"].files.download(str(file))
+    return file
+
+
+def sealed(names: Sequence[str], packed: str) -> None:
+    """Run a cell that would give an answer away, and show its code once the answers are right.
+
+    Args:
+        names: the exercises.
+        packed: the code, compressed.
+    """
+    code, namespace = zlib.decompress(base64.b64decode(packed)).decode(), _namespace()
+    if all(_is_right(name, namespace.get(name)) for name in names):
+        print(f"{code}\n")
+    shell = _shell()
+    if shell is None:
+        exec(code, namespace)
+    else:
+        shell.run_cell(code).raise_error()
+
+
+def _is_right(name: str, fn: Any) -> bool:
+    return fn is not find(name).reference and callable(fn) and _verdict(find(name), fn)[0] == "right"
+
+
+def _shell() -> Any:
+    """IPython's shell; None outside of IPython."""
+    return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+
+
+def _namespace() -> dict:
+    """The notebook's names, or the program's."""
+    shell = _shell()
+    return vars(sys.modules["__main__"]) if shell is None else shell.user_ns
+
+
+def _executed() -> list[tuple[str, str]]:
+    """Every cell that was run since the kernel started, in that order; outside of IPython the program itself."""
+    shell = _shell()
+    if shell is not None:
+        return [("code", text) for text in shell.history_manager.input_hist_parsed]
+    file = _namespace().get("__file__")
+    if file is None:
+        raise ValueError("answers are found in a notebook, in IPython or in a file; this is none of them")
+    return [("code", Path(file).read_text(encoding="utf-8"))]
+
+
+def _checked(among: Mapping[str, Exercise] | None) -> dict[str, tuple[Answer, str, str]]:
+    """Answer, status and hint of each exercise of the chapters of which one was run."""
+    cells = _executed()
+    run = dict.fromkeys(name for _, text in cells for name in EXERCISE.findall(text))
+    known = {name for names in CHAPTERS.values() for name in names} | set(among or ())
+    names = [name for own in CHAPTERS.values() if set(own) & set(run) for name in own]
+    names += [name for name in among or () if name not in names]
+    own, broken = statements(cells)
+    rows = {}
+    for name in names:
+        answer = find_answer(name, own, broken, exercises=known)
+        rows[name] = (answer, *_status(name, answer, among))
+    return rows
+
+
+def _status(name: str, answer: Answer, among: Mapping[str, Exercise] | None) -> tuple[str, str]:
+    if answer.status:
+        return answer.status, answer.hint
+    namespace: dict = {"__name__": "answer", **{other: find(other, among).reference for other in answer.borrowed}}
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:  # as the grader will see it: without anything that is only left over in the notebook
+            exec(compile(answer.source, f"<{name}>", "exec"), namespace)
+        except Exception as error:
+            return "broken", f"defining it raised {type(error).__name__}: {error}"
+        return _verdict(find(name, among), namespace[name])
+
+
+def _verdict(task: Exercise, fn: Any) -> tuple[str, str]:
+    try:
+        with same_generators():
+            judge(task, Guard(fn, may_change=task.may_change, may_return_none=task.may_return_none))
+    except NotAttempted:
+        return "not attempted", ""
+    except CheckFailed as failure:
+        return "wrong", str(failure)
+    return "right", ""
+
+
+def _show(rows: Mapping[str, tuple[Answer, str, str]]) -> None:
+    width = max(map(len, rows), default=0)
+    for name, (_, status, hint) in rows.items():
+        print(f"{name:<{width}}  {status:<13}  {hint}".rstrip())
+    left = [name for name, (_, status, _) in rows.items() if status != "right"]
+    after = f"Next: {left[0]}." if left else "All done." if rows else "No exercise was run yet."
+    print(f"{len(rows) - len(left)} of {len(rows)} right. {after}")

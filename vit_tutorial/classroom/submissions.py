@@ -1,0 +1,205 @@
+"""What students handed in: notebooks, Python files and hand-in files, in a folder or a zip, whatever their names."""
+
+import io
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from vit_tutorial.classroom.answers import UNPARSABLE, parse
+
+FORMAT = "vit-tutorial hand-in"
+LARGEST, DEEPEST = 50_000_000, 3  # bytes of a file, zips inside of zips
+READ = {".ipynb", ".py", ".json", ".txt", ""}
+JUNK = re.compile(r"(^|/)(__MACOSX|__pycache__|\.[^/]*)(/|$)")
+# Moodle: "Ada Lovelace_4711_assignsubmission_file_"; Canvas: "lovelaceada_LATE_4711_815_".
+MOODLE = re.compile(r"^(?P<who>[^/]+?_\d+)_assignsubmission_\w*?(?:file|onlinetext)_?")
+CANVAS = re.compile(r"^(?P<who>[^/_]+)_(?:LATE_)?(?P<number>\d+)_\d+_")
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that a student handed in.
+
+    Args:
+        student: who handed it in, by the platform's name for them, else the folder's, else the file's.
+        path: where it lay.
+        cells: (kind, text) in their order.
+        only: the exercise whose answer it holds, in a hand-in file.
+        signed: what the student wrote into it as name or number.
+        problem: why it can't be read.
+    """
+
+    student: str
+    path: str
+    cells: tuple[tuple[str, str], ...] = ()
+    only: str = ""
+    signed: str = ""
+    problem: str = ""
+
+
+def read_submissions(path: Path) -> list[File]:
+    """Everything that was handed in, each student's older files before newer ones.
+
+    Raises:
+        ValueError: if there is nothing to read.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise ValueError(f"there is no {path}: a folder or a zip of submissions is wanted")
+    found = sorted(_below(path), key=lambda each: (each[1], each[0]))
+    if path.is_file():
+        found = _without_common_folder(found)
+    files = [file for name, _, content in found for file in _read(name, content)]
+    if not files:
+        raise ValueError(f"{path} holds no notebook, no .py file and no hand-in file")
+    return files
+
+
+def _below(path: Path) -> Iterator[tuple[str, float, bytes | str]]:
+    """(path below the submissions, time, content or why it can't be read) of each file that may be an answer."""
+    for file in [path] if path.is_file() else sorted(path.rglob("*")):
+        name = file.name if path.is_file() else file.relative_to(path).as_posix()
+        if not file.is_file() or file.is_symlink() or JUNK.search(name):
+            continue
+        try:
+            if file.stat().st_size > LARGEST and file.suffix != ".zip":
+                content = f"larger than {LARGEST / 1e6:.0f} MB"
+            else:
+                content = file.read_bytes() if file.suffix == ".zip" or file.suffix in READ else b""
+        except OSError as error:
+            content = str(error)
+        yield from _unpacked("" if file == path else name, file.stat().st_mtime, content, file.suffix)
+
+
+def _unpacked(name: str, time: float, content: bytes | str, suffix: str, depth: int = 0) -> Iterator:
+    """The file itself, or those in the zip that it is; nothing is written to the disk."""
+    if suffix.lower() != ".zip":
+        if suffix.lower() in READ:
+            yield name or "answers", time, content
+        return
+    folder = f"{name[: -len('.zip')]}/" if name else ""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            for entry in archive.infolist():
+                inner = entry.filename.replace("\\", "/")
+                kind = PurePosixPath(inner).suffix.lower()
+                if entry.is_dir() or JUNK.search(inner) or kind not in READ | {".zip"}:
+                    continue
+                if entry.file_size > LARGEST * (10 if kind == ".zip" else 1) or depth == DEEPEST:
+                    yield folder + inner, time, f"larger than {LARGEST / 1e6:.0f} MB, or zipped {DEEPEST} times"
+                    continue
+                stamp = float("".join(f"{part:02}" for part in entry.date_time))
+                yield from _unpacked(folder + inner, stamp, archive.read(entry), kind, depth + 1)
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError, EOFError, TypeError) as error:
+        yield name, time, f"a broken zip: {error}"  # RuntimeError: it wants a password
+
+
+def _without_common_folder(found: list) -> list:
+    """Without the folder that all files of a zip lie in, as long as only folders lie in it."""
+    while found and all(name.count("/") > 1 for name, *_ in found) and len({n.split("/")[0] for n, *_ in found}) == 1:
+        found = [(name.split("/", 1)[1], *rest) for name, *rest in found]
+    return found
+
+
+def _read(name: str, content: bytes | str) -> list[File]:
+    whose = MOODLE.match(name) or CANVAS.match(name)
+    folder, _, rest = name.partition("/")
+    if whose:
+        student = whose["who"] + (f"_{whose['number']}" if "number" in whose.groupdict() else "")
+    else:
+        student = folder if rest else ""
+    if isinstance(content, str):
+        return [File(student or PurePosixPath(name).stem, name, problem=content)]
+    text = _decoded(content)
+    try:
+        cells, answers, signed = _contents(text, PurePosixPath(name).suffix)
+    except ValueError as error:
+        return [File(student or PurePosixPath(name).stem, name, problem=str(error))]
+    student = student or signed or PurePosixPath(name).stem
+    if answers:
+        return [File(student, name, (("code", source),), only, signed) for only, source in answers.items()]
+    return [File(student, name, tuple(cells), signed=signed or _signature(cells))] if cells else []
+
+
+def _decoded(content: bytes) -> str:
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return content.decode("utf-16", errors="replace")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return content.decode("cp1252", errors="replace")
+
+
+def _contents(text: str, suffix: str) -> tuple[list[tuple[str, str]], dict[str, str], str]:
+    """Cells, answers of a hand-in file by exercise, and the signature.
+
+    Raises:
+        ValueError: if it is none of the three.
+    """
+    if suffix == ".py" or not text.lstrip().startswith("{"):
+        if suffix == ".ipynb":
+            raise ValueError("this notebook is no JSON")
+        if suffix != ".py" and not re.search(r"^\s*def ", text, re.MULTILINE):
+            return [], {}, ""  # some other text
+        return [("code", text)], {}, ""
+    try:
+        loaded = json.loads(text)
+    except (ValueError, RecursionError):
+        if cells := _salvaged(text):
+            return cells, {}, _signature(cells)
+        raise ValueError("broken JSON, with no cell left to read") from None
+    if str(loaded.get("format", "")).startswith(FORMAT):
+        answers = loaded.get("answers")
+        given = {
+            str(name): answer["source"]
+            for name, answer in (answers.items() if isinstance(answers, dict) else ())
+            if isinstance(answer, dict) and isinstance(answer.get("source"), str)
+        }
+        if not given:
+            raise ValueError("a hand-in file without answers")
+        return [], given, str(loaded.get("student", ""))
+    sheets = loaded.get("worksheets")  # where notebooks had their cells before nbformat 4
+    first = sheets[0] if isinstance(sheets, list) and sheets and isinstance(sheets[0], dict) else {}
+    listed = loaded.get("cells", first.get("cells"))
+    if not isinstance(listed, list):
+        if suffix == ".json":
+            return [], {}, ""  # some other JSON
+        raise ValueError("this notebook has no cells")
+    cells = [_cell(cell) for cell in listed if isinstance(cell, dict)]
+    return cells, {}, _signature(cells)
+
+
+def _cell(cell: dict) -> tuple[str, str]:
+    source = cell.get("source", cell.get("input", ""))
+    text = "".join(map(str, source)) if isinstance(source, list) else str(source)
+    return str(cell.get("cell_type", "code")), text
+
+
+def _salvaged(text: str) -> list[tuple[str, str]]:
+    """The cells of a notebook that is cut off or damaged somewhere, as far as they can be read."""
+    cells, kind, decoder = [], "code", json.JSONDecoder()
+    for match in re.finditer(r'"cell_type"\s*:\s*"(\w+)"|"source"\s*:\s*(?=[\["])', text):
+        if match[1]:
+            kind = match[1]
+            continue
+        try:
+            source, _ = decoder.raw_decode(text, match.end())
+        except ValueError:
+            continue
+        cells.append(_cell({"cell_type": kind, "source": source}))
+    return cells
+
+
+def _signature(cells: list[tuple[str, str]]) -> str:
+    """What ``STUDENT = "…"`` in a hand-out's second cell says."""
+    for _, text in cells:
+        if found := re.search(r"^STUDENT\s*=.*", text, re.MULTILINE):
+            try:
+                value = parse(found[0])[0].value
+            except UNPARSABLE:
+                continue
+            return str(getattr(value, "value", "")).strip()
+    return ""

@@ -1,0 +1,133 @@
+"""What an answer did, written down by the process that ran it and judged by another that never runs it.
+
+Only numbers, strings, lists and dense tensors are written (JSON and safetensors), so that to read one runs no code and
+takes no more memory than the file has bytes. Of anything else only its description comes along.
+"""
+
+import builtins
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from vit_tutorial.exercises.declaration import Case, Exercise
+from vit_tutorial.exercises.guard import CheckFailed, Guard, NotAttempted, Raised, describe
+from vit_tutorial.exercises.outcomes import Told, Unusable, outcome
+from vit_tutorial.exercises.probes import gradients, questions
+
+STORED = {torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.bool}
+STORED |= {torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8}
+
+
+def write_transcript(task: Exercise, guard: Guard, path: Path, watch: Callable[[Any], None]) -> None:
+    """Ask all questions of the engine, and write down what comes.
+
+    Args:
+        task: the exercise; its reference, truth and mistakes aren't used.
+        guard: the answer.
+        path: file to write.
+        watch: called with each outcome.
+    """
+    tensors: dict[str, Tensor] = {}
+
+    def told(ask: Callable[[], Any]) -> Any:
+        try:
+            found = ask()
+        except (CheckFailed, NotAttempted) as error:
+            found = error
+        watch(found)
+        return pack(found, tensors)  # at once: an answer may change later what it returned
+
+    def ask_gradients() -> Any:
+        if "gradient" in task.without or not task.given:
+            return None
+        try:
+            result, found = gradients(task, guard)
+        except RuntimeError as error:  # of autograd
+            return CheckFailed(f"the gradient can't be computed: {error}")
+        return [result is not None, found]
+
+    asked = [told(lambda case=case: outcome(task, guard, case)) for case in questions(task)]
+    save_file(tensors, path, {"told": json.dumps([asked, told(ask_gradients)])})
+
+
+def read_transcript(task: Exercise, path: Path) -> Told:
+    """The answer, as the engine can judge it.
+
+    Raises:
+        ValueError: if the file is no whole transcript.
+    """
+    cases: Sequence[Case] = list(questions(task))
+    try:
+        with safe_open(path, "pt") as file:
+            asked, flowing = json.loads(file.metadata()["told"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        outcomes, flow = [unpack(node, tensors) for node in asked], unpack(flowing, tensors)
+        if isinstance(flow, list):
+            flow = (flow[0] or None, flow[1])
+        return Told(cases, outcomes, flow)
+    except Exception as error:  # whatever an answer may have put there
+        raise ValueError(f"no transcript: {type(error).__name__}") from None
+
+
+def pack(value: Any, tensors: dict[str, Tensor], depth: int = 20) -> Any:
+    """``value`` as JSON; tensors go into ``tensors``, under the names that stand in it."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value if type(value) is not int or abs(value) < 1e300 else {"odd": ["int", "a huge int"]}
+    if isinstance(value, Unusable):
+        return {"unusable": pack(value.value, {}, 0)}
+    if isinstance(value, Raised):
+        return {"raised": [value.kind.__module__, value.kind.__qualname__, value.message, str(value)]}
+    if isinstance(value, CheckFailed | NotAttempted):
+        return {"failed": [isinstance(value, NotAttempted), str(value)]}
+    if depth and type(value) in (list, tuple, dict):
+        parts = [part for item in value.items() for part in item] if type(value) is dict else value
+        return {type(value).__name__: [pack(part, tensors, depth - 1) for part in parts]}
+    if depth and isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
+        array = pack(torch.from_numpy(np.array(value)), tensors)
+        return {"array" if isinstance(value, np.ndarray) else "number": array}
+    if depth and isinstance(value, Tensor) and _is_plain(value):
+        tensors[name := str(len(tensors))] = value.detach().clone(memory_format=torch.contiguous_format)
+        return {"tensor": name}
+    return {"odd": [type(value).__name__, str(describe(value))[:200]]}
+
+
+def _is_plain(x: Tensor) -> bool:
+    return x.device.type == "cpu" and x.layout == torch.strided and not x.is_quantized and x.dtype in STORED
+
+
+def unpack(node: Any, tensors: dict[str, Tensor]) -> Any:
+    """What ``pack`` was given, or something that is described as that was."""
+    if not isinstance(node, dict):
+        return node
+    ((kind, inside),) = node.items()
+    if kind in ("list", "tuple", "dict"):
+        parts = [unpack(part, tensors) for part in inside]
+        if kind == "dict":
+            return dict(zip(parts[::2], parts[1::2], strict=True))
+        return parts if kind == "list" else tuple(parts)
+    if kind == "tensor":
+        return tensors[inside]
+    if kind in ("array", "number"):
+        array = unpack(inside, tensors).numpy()
+        return array if kind == "array" else array[()]
+    if kind == "failed":
+        return NotAttempted() if inside[0] else CheckFailed(inside[1])
+    if kind == "unusable":
+        return Unusable(unpack(inside, tensors))
+    if kind == "raised":
+        module, name, message, said = inside
+        raised = Raised(ValueError())
+        found = getattr(sys.modules.get(module, builtins), name, None)
+        known = isinstance(found, type) and issubclass(found, BaseException)
+        raised.kind, raised.message, raised.args = found if known else type(name, (Exception,), {}), message, (said,)
+        return raised
+    name, described = inside
+    return type(str(name), (), {"__name__": described})()
