@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from copy import copy
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 
 import build
@@ -60,7 +61,6 @@ Reveal.initialize({{
 }});
 Reveal.registerKeyboardShortcut("T", "Light or dark");
 </script>
-{scripts}
 </body>
 </html>
 """
@@ -199,7 +199,7 @@ def deck(article: Tag, book: str) -> list[tuple[str, list[Slide]]]:
         return f'<p class="lead">{last}</p>' if short(last) and not shown else ""
 
     elements = list(parts(article.find("section")))
-    for i, element in enumerate(elements):
+    for element, below in pairwise([*elements, Tag(name="end")]):
         classes = element.get("class", ())
         if element.name == "h1":
             opening = next(part for part in elements if part.name == "p" and not part.get("class"))
@@ -209,11 +209,11 @@ def deck(article: Tag, book: str) -> list[tuple[str, list[Slide]]]:
             heading = element.decode_contents()
             found.append((heading, []))
             slides = found[-1][1]
-            if (opening := elements[i + 1]).name == "p" and not opening.get("class"):
-                slides.append(Slide(f"<h2>{heading}</h2><p>{first_words(opening)}</p>", "section"))
+            if below.name == "p" and not below.get("class"):
+                slides.append(Slide(f"<h2>{heading}</h2><p>{first_words(below)}</p>", "section"))
         elif element.name == "h3":
             exercise = element.decode_contents()
-        elif element.name == "p" and "figure-caption" not in classes and "chapter-line" not in classes:
+        elif element.name == "p" and "figure-caption" not in classes:
             answer = after_predict and not element.get_text().endswith(":") and first_words(element)
             if answer:
                 slides.append(Slide(f'<p class="answer">{answer}</p>', f"words {_length(answer)}"))
@@ -232,8 +232,7 @@ def deck(article: Tag, book: str) -> list[tuple[str, list[Slide]]]:
             if not folded:
                 slides += code_slides(element, lead())
             if images := element.select(".cell_output img"):
-                below = elements[i + 1] if i + 1 < len(elements) else None
-                caption = below if below is not None and "figure-caption" in below.get("class", ()) else None
+                caption = below if "figure-caption" in below.get("class", ()) else None
                 slides.append(figure_slide(images, caption, "" if caption or not folded else lead()))
                 if caption:
                     slides[-1].notes.append(str(caption))
@@ -251,7 +250,7 @@ def deck(article: Tag, book: str) -> list[tuple[str, list[Slide]]]:
 def article_of(page: BeautifulSoup) -> Tag:
     """A page's article, without what a page is read with, and with addresses that hold from the slides' folder."""
     article = page.select_one("article")
-    for element in article.select(".headerlink, script, style, details, .chapter-line, button"):
+    for element in article.select(".headerlink, script, style, details, .chapter-line, button, [data-live]"):
         element.decompose()
     for element in article.select("[id]"):
         del element["id"]
@@ -267,7 +266,6 @@ def article_of(page: BeautifulSoup) -> Tag:
 def write(stem: str, book: str) -> tuple[Path, int]:
     """The deck of a chapter: its file, and how many slides it has."""
     page = BeautifulSoup((HTML / f"notebooks/{stem}.html").read_text(encoding="utf-8"), "html.parser")
-    scripts = [str(script) for script in page.select("body > script[type=module]")]  # of live figures
     article = article_of(page)
     columns, count = [], 0
     for heading, slides in deck(article, book):
@@ -279,7 +277,7 @@ def write(stem: str, book: str) -> tuple[Path, int]:
                 columns.append([slide.html(heading)])
     slides = "\n".join(column[0] if len(column) == 1 else f"<section>{''.join(column)}</section>" for column in columns)
     path = SLIDES / f"{stem}.html"
-    html = TEMPLATE.format(title=escape(article.h1.get_text()), slides=slides, scripts="\n".join(scripts))
+    html = TEMPLATE.format(title=escape(article.h1.get_text()), slides=slides)
     path.write_text(html, encoding="utf-8")
     return path, count
 
