@@ -7,7 +7,7 @@ import pytest
 import slides
 from bs4 import BeautifulSoup
 from notebook_rules import ROOT, exercise_calls, read
-from test_browser import HTML, chromium  # noqa: F401: a fixture
+from test_browser import HTML, chromium  # noqa: F401 (a fixture)
 
 DECKS = pytest.mark.parametrize("stem", [pytest.param(s, marks=pytest.mark.xdist_group(s)) for s in slides.CHAPTERS])
 PAGE = """<article><section id="a"><h1>3 · Attention<a class="headerlink" href="#a">#</a></h1>
@@ -21,7 +21,8 @@ PAGE = """<article><section id="a"><h1>3 · Attention<a class="headerlink" href=
 <p class="figure-caption"><strong>Figure 3.1.</strong> It rises. <a href="02_positions.html">Why?</a></p>
 <details class="deeper"><summary>Going deeper</summary><p>Proof.</p></details>
 <div class="cell tag_hide-input"><div class="cell_output"><pre>checked</pre></div></div></section>
-<section><h3>Exercise 3.1: Add</h3><div class="card-exercise"><p class="effort">★☆☆ 5 minutes</p><p>Write <code>add</code>.</p>
+<section><h3>Exercise 3.1: Add</h3><div class="card-exercise"><p class="effort">★☆☆ 5 minutes</p>
+<p>Write <code>add</code>.</p>
 <details><summary>Hint</summary></details><div class="cell"><pre>def add</pre></div></div></section>
 <section><h2>Further reading</h2><p>A paper.</p></section></section></article>"""
 
