@@ -11,6 +11,7 @@ from torch import nn
 
 from vit_tutorial import Block, ViT, ViTConfig, attention_weights, patchify, sincos_1d
 from vit_tutorial.attention_maps import attention_mass, attention_rollout
+from vit_tutorial.cli import main
 from vit_tutorial.exercises import CHAPTERS, CheckFailed, exercise, find
 
 GUIDE, BY_CHAPTER = page("book/teaching.md"), page("book/teaching_chapters.md")
@@ -103,6 +104,20 @@ def test_every_deck_has_its_link():
     from slides import CHAPTERS as DECKS
 
     assert re.findall(r'href="\.\./slides/(\w+)\.html"', GUIDE) == list(DECKS)
+
+
+def test_the_commands_of_the_guide_are_those_of_the_program(capsys):
+    told = re.findall(r"vit-tutorial (handout|grade) (.*)", GUIDE)
+    assert len(told) == 3
+    helps = {}
+    for command in ("handout", "grade"):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        helps[command] = capsys.readouterr().out
+    for command, arguments in told:
+        assert all(option in helps[command] for option in re.findall(r"--[\w-]+", arguments))
+    for option in re.findall(r"`(--[\w-]+)", GUIDE.split("(teaching-projects)=")[0]):  # those train
+        assert any(option in text for text in helps.values())
 
 
 def own_exercise() -> dict:
