@@ -294,6 +294,10 @@ def test_data_without_names_means_all(monkeypatch, capsys):
             (["train", "digits", *TINY, "--name", name], f"--name must name one folder, as in my-run, got '{name}'")
             for name in ("../x", "..", ".", "/x", "a/b")
         ),
+        (["handout", "out", "--chapters", "13"], "chapters are numbers from 1 to 12, as in 1-3,8; got '13'"),
+        (["handout", "out", "--url", "here"], "--url wants a folder such as https://github.com/.*, got 'here'"),
+        (["handout", "out", "--points", "nope"], "No such file or directory: 'nope'"),
+        (["grade", "nope", "--out", "g.csv"], "there is no nope: a folder or a zip of submissions is wanted"),
         (["sweep", "mnist", "--seeds", "0", "-1"], "seed must be an int of at least 0, got -1"),
         (["train", "digits", "--device", "gpu"], "--device must be cpu, cuda or cuda:N, got 'gpu'"),
         (["sweep", "mnist", "--device", "mps"], "--device must be cpu, cuda or cuda:N, got 'mps'"),
@@ -342,7 +346,10 @@ def test_an_interrupted_run_says_how_to_resume(monkeypatch):
         (["evaluate", "digits", "--bogus"], "Unrecognized options: --bogus"),
         (["evaluate"], "NAME"),
         (["predict", "digits"], "predict needs at least one IMAGE"),
-        ([], "Expected one of {train, sweep, evaluate, predict, data}"),
+        (["handout"], "OUT"),
+        (["grade", "answers"], "--out GRADES.csv"),
+        (["grade", "answers", "--out", "g.csv", "--seconds", "0"], "--seconds must be 1 or more, got 0"),
+        ([], "Expected one of {train, sweep, evaluate, predict, data, handout, grade}"),
     ],
 )
 def test_wrong_usage_is_named(command, message, capsys):
@@ -368,7 +375,7 @@ def help_of(capsys, *command: str) -> str:
 
 def test_help_lists_commands_recipes_and_every_field(capsys):
     out = help_of(capsys)
-    for command in ("train", "sweep", "evaluate", "predict", "data"):
+    for command in ("train", "sweep", "evaluate", "predict", "data", "handout", "grade"):
         assert f"• {command} " in out
     out = help_of(capsys, "train")
     for part in (*RECIPES, "vit-tutorial train mnist --epochs 3 --model.depth 2", "--record", "--quiet"):
@@ -380,6 +387,24 @@ def test_help_lists_commands_recipes_and_every_field(capsys):
     assert "(default: 9)" in out  # the recipe's own epochs
     for part in (*cli.SWEEPS, "--only VARIANT", "--seeds N"):
         assert part in help_of(capsys, "sweep")
+
+
+def test_a_class_is_handed_out_and_graded(own_folder, capsys):
+    (own_folder / "points.toml").write_text("num_patches = 2\n", encoding="utf-8")
+    main(
+        ["handout", "out", "--chapters", "1-2", "--points", "points.toml", "--url", "https://github.com/me/x/tree/main"]
+    )
+    assert capsys.readouterr().out == "2 hand-outs: 01_patches.ipynb, 02_positions.ipynb in out\n"
+    (own_folder / "in").mkdir()
+    (own_folder / "in/ada.py").write_text("num_patches = lambda i, p: i[0] // p[0] + i[1] // p[1]", encoding="utf-8")
+    shutil.copy("out/01_patches.ipynb", "in/max.ipynb")
+    main(["grade", "in", "--out", "g.csv", "--report", "report", "--points", "points.toml", "--jobs", "1", "--quiet"])
+    assert capsys.readouterr().out.splitlines() == [
+        "2 students, 0 of 2 answers right; see g.csv", "the class: report/class.html"
+    ]  # fmt: skip
+    table = (own_folder / "g.csv").read_text(encoding="utf-8-sig").splitlines()
+    assert table[1].startswith('ada,num_patches,0,wrong,"rows times columns, not rows plus columns",')
+    assert table[2] == "max,num_patches,0,not attempted,,0.0"
 
 
 def test_two_processes_train_what_one_trains(own_folder):

@@ -32,6 +32,7 @@ what_matters
 live speed
 clinic
 exercises
+classroom
 cli __init__
 __main__
 """

@@ -69,17 +69,18 @@ def statements(cells: Iterable[tuple[str, str]]) -> tuple[list[Statement], list[
             if (kind == "code") == code:
                 text = text.replace("\r\n", "\n").replace("\r", "\n")
                 try:
-                    found += map(_statement, _definitions(parse(text), text))
-                except UNPARSABLE as whole:
-                    parts = BEGINNING.split(text) if code else []
-                    for part in parts if len(parts) > 1 else ():
+                    found += _statements_of(text)
+                except UNPARSABLE:
+                    for part in BEGINNING.split(text) if code else ():
                         try:
-                            found += map(_statement, _definitions(parse(part), part))
+                            found += _statements_of(part)
                         except UNPARSABLE as error:
                             broken.append((part, _said(error)))
-                    if code and len(parts) < 2:
-                        broken.append((text, _said(whole)))
     return found, broken
+
+
+def _statements_of(text: str) -> list[Statement]:
+    return [_statement(*each) for each in _definitions(parse(text), text)]
 
 
 def _said(error: Exception) -> str:
@@ -92,21 +93,19 @@ def _definitions(nodes: Sequence[ast.stmt], text: str) -> Iterable[tuple[ast.stm
     """Statements with their texts; ``f = exercise("f", g)`` counts as ``f = g``, and not at all where g is f."""
     for node in nodes:
         call = node.value if isinstance(node, ast.Assign | ast.Expr) else None
-        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("exercise") and len(call.args) >= 2:
+        if isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] == "exercise" and len(call.args) >= 2:
             name, answer = ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else "", call.args[1]
             if name and name != ast.unparse(answer):
                 yield node, f"{name} = {ast.unparse(answer)}"
         else:
             first = min([node.lineno, *(line.lineno for line in getattr(node, "decorator_list", ()))])
-            lines = text.splitlines()[first - 1 : node.end_lineno]
+            whole = "\n".join(text.split("\n")[first - 1 : node.end_lineno])
             alone = sum(first <= other.end_lineno and other.lineno <= node.end_lineno for other in nodes) == 1
             # A magic's line is no Python, and a line may hold two statements.
-            whole = "\n".join(lines)
             yield node, whole if alone and not MAGIC.search(whole) else ast.unparse(node)
 
 
-def _statement(pair: tuple[ast.stmt, str]) -> Statement:
-    node, text = pair
+def _statement(node: ast.stmt, text: str) -> Statement:
     reads, writes = set(), set()
 
     def look(table: symtable.SymbolTable) -> None:
@@ -122,6 +121,8 @@ def _statement(pair: tuple[ast.stmt, str]) -> Statement:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         look(symtable.symtable(text, "answer", "exec"))
+    grown = [each.target for each in ast.walk(node) if isinstance(each, ast.AugAssign)]
+    reads |= {target.id for target in grown if isinstance(target, ast.Name)} & writes
     if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
         writes.add("*")
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -161,7 +162,7 @@ def find_answer(
         return Answer(status="broken", hint=error)
     if not defined:
         return Answer()
-    chosen, borrowed = {(attempts or defined)[-1]}, set()
+    seen, ordered, borrowed = set(), [], set()
 
     def need(needed: str, before: int) -> None:
         places = [i for i in range(before) if needed in known[i].writes and not known[i].stub]
@@ -173,18 +174,13 @@ def find_answer(
             add(i)
 
     def add(i: int) -> None:
-        if i not in chosen:
-            chosen.add(i)
-            _needs_of(i)
+        if i not in seen:
+            seen.add(i)
+            for other in sorted(known[i].reads):
+                need(other, i if other in known[i].writes else len(known))
+            ordered.append(known[i].text)  # after what it needs, which may stand below it in the notebook
 
-    def _needs_of(i: int) -> None:
-        for other in sorted(known[i].reads):
-            need(other, i if other in known[i].writes else len(known))
-
-    (first,) = chosen
-    _needs_of(first)
-    # The answer itself comes last: what it needs may stand below it, and so may another function of its name.
-    ordered = [known[i].text for i in sorted(chosen - {first})] + [known[first].text]
+    add((attempts or defined)[-1])
     return Answer("\n\n".join(ordered) + "\n", tuple(sorted(borrowed - {name})), "" if attempts else "not attempted")
 
 

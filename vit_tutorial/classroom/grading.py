@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -183,15 +184,15 @@ def _by_student(files: Iterable[File]) -> dict[str, list[Handed]]:
 
 
 def _that_count(handed: Mapping, known: Mapping[str, str], own: Sequence[str], chapters: str) -> list[str]:
-    """The exercises of the chapters that were asked for, or of which any function occurs; and the teacher's own."""
-    if chapters:
-        asked = [stem[3:] for stem in chosen_chapters(chapters)]
-    else:
-        each = [each for files in handed.values() for each in files]
-        found = {name for one in each for statement in one.own for name in statement.writes} | {
-            e.file.only for e in each
-        }
-        asked = {known[name] for name in found if name in known}
+    """The exercises of the chapters that were asked for, and the teacher's own.
+
+    Otherwise those of each file's chapter: the one of which it defines most functions.
+    """
+    asked = {stem[3:] for stem in chosen_chapters(chapters)} if chapters else set()
+    for one in (one for files in handed.values() for one in files if not chapters):
+        defined = {name for statement in one.own for name in statement.writes} & known.keys()
+        held = Counter(known[name] for name in defined)
+        asked |= {chapter for chapter, number in held.items() if number == max(held.values())}
     return [name for name, chapter in known.items() if chapter in asked and name not in own] + list(own)
 
 

@@ -78,17 +78,17 @@ def write_handouts(
     """
     if not NOTEBOOKS.is_dir():
         raise ValueError(f"hand-outs are made from the chapters, and there is no {NOTEBOOKS}: run this in a clone")
-    out, written = Path(out), []
-    if out.resolve() == NOTEBOOKS:
+    if (out := Path(out)).resolve() == NOTEBOOKS:
         raise ValueError(f"{out} holds the chapters themselves: choose another folder")
-    out.mkdir(parents=True, exist_ok=True)
+    made = {}
     for stem in chosen_chapters(chapters):
         notebook = json.loads((NOTEBOOKS / f"{stem}.ipynb").read_text(encoding="utf-8"))
         notebook["cells"] = handout(notebook["cells"], points or {}, url)
-        file = out / f"{stem}.ipynb"
-        file.write_text(json.dumps(notebook, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-        written.append(file)
-    return written
+        made[out / f"{stem}.ipynb"] = json.dumps(notebook, ensure_ascii=False, indent=1) + "\n"
+    out.mkdir(parents=True, exist_ok=True)
+    for file, text in made.items():
+        file.write_text(text, encoding="utf-8")
+    return list(made)
 
 
 def handout(cells: list[dict], points: Mapping[str, float], url: str) -> list[dict]:

@@ -4,6 +4,8 @@ The fork runs the answer and knows no right result; this process knows them and 
 an answer prints, patches or redefines can change its verdict.
 """
 
+import __future__
+
 import ast
 import dataclasses
 import gc
@@ -12,7 +14,7 @@ import io
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ from vit_tutorial.exercises.declaration import Exercise
 from vit_tutorial.exercises.engine import find, judge
 from vit_tutorial.exercises.guard import CheckFailed, Guard, NotAttempted, Raised, describe, same_generators
 
-MOST_PRINTED = 10**6  # characters
+MOST_PRINTED, MOST_SAID = 10**6, 1000  # characters
 # What no answer needs, and what reaches for the checks and their references.
 BEHIND = """
     gc inspect ctypes importlib builtins eval exec compile globals __import__ __builtins__ __globals__ __code__
@@ -85,21 +87,24 @@ def looks_behind(source: str, own: str = "") -> str:
     return ""
 
 
-def grade_answer(name: str, task: Exercise, source: str, borrowed: list[str], limits: Limits, own: str = "") -> dict:
+def grade_answer(
+    name: str, source: str, borrowed: Sequence[str], limits: Limits, among: Mapping[str, Exercise], own: str
+) -> dict:
     """Status, hint and seconds of one answer.
 
     Args:
         name: the exercise.
-        task: its declaration.
         source: the answer with all it needs.
         borrowed: other exercises whose references it may call.
         limits: of the process that runs it.
-        own: the module of the teacher's own exercises.
+        among: the teacher's own exercises.
+        own: the name of their module.
     """
+    task = find(name, among)
     if behind := looks_behind(source, own):
         hint = f"it uses `{behind}`, which no answer needs, and which leads behind the scenes of the check"
         return {"status": "refused", "hint": hint, "seconds": 0.0}
-    references = {other: find(other).reference for other in borrowed}
+    references = {other: find(other, among).reference for other in borrowed}
     with tempfile.TemporaryDirectory(prefix="answer-", ignore_cleanup_errors=True) as folder:
         transcript = Path(folder) / "transcript"
         ended, seconds = run_apart(partial(_answer, name, task, source, references, transcript), Path(folder), limits)
@@ -117,7 +122,7 @@ def _verdict(task: Exercise, transcript: Path, ended: str, limits: Limits) -> tu
         status, hint = json.loads(failed.read_text(encoding="utf-8"))
         if status not in ("broken", "refused", "output", "memory"):  # as an answer may have written it
             return "crashed", "it ended without a result"
-        return status, str(hint)
+        return status, str(hint)[:MOST_SAID]
     try:
         told = read_transcript(task, transcript)
     except ValueError:
@@ -128,7 +133,7 @@ def _verdict(task: Exercise, transcript: Path, ended: str, limits: Limits) -> tu
     except NotAttempted:
         return "not attempted", ""
     except CheckFailed as failure:
-        return "wrong", str(failure)
+        return "wrong", str(failure)[:MOST_SAID]
     return "right", ""
 
 
@@ -151,7 +156,7 @@ def _answer(name: str, task: Exercise, source: str, references: dict[str, Callab
     task = _without_results(name, task)
     try:
         try:
-            exec(compile(source, str(file), "exec"), namespace)
+            exec(compile(source, str(file), "exec", __future__.annotations.compiler_flag), namespace)
         except (Exception, SystemExit) as error:
             return fail("broken", f"defining it raised {type(error).__name__}: {error}")
         fn = namespace.get(name)
@@ -187,8 +192,12 @@ def _without_results(name: str, task: Exercise) -> Exercise:
         vars(ours["vit_tutorial"]).pop(key, None)
     cases = [dataclasses.replace(case, caught=None) for case in task.cases]
     return dataclasses.replace(
-        task, reference=None, truth=None, cases=cases, mistakes={}, right=(), explain=None, otherwise="", shape=""
+        task, reference=_gone, truth=None, cases=cases, mistakes={}, right=(), explain=None, otherwise="", shape=""
     )
+
+
+def _gone(*args: Any) -> None:
+    raise Refused("it calls what isn't there any more")
 
 
 def _made_of(name: str, reference: Callable) -> list[Callable]:
@@ -232,15 +241,21 @@ def load_exercises(path: str | Path) -> Mapping[str, Exercise]:
 def main() -> None:
     """Read requests from standard input, a line of JSON each, and answer them on standard output."""
     path = sys.argv[1] if len(sys.argv) > 1 else ""
-    among, own = (load_exercises(path), Path(path).stem) if path else (None, "")
+    among, own = (load_exercises(path), Path(path).stem) if path else ({}, "")
     torch.set_num_threads(1)  # before the first fork, and for good: a fork has no other threads
     hide_from_children()
-    gc.freeze()
+    seen = set()
     for line in sys.stdin:
         request = json.loads(line)
         request["limits"] = Limits(**request["limits"])
         try:
-            verdict = grade_answer(task=find(request["name"], among), own=own, **request)
+            if request["name"] not in seen:  # what the checks import late is loaded once, not by every fork
+                task = find(request["name"], among)
+                with same_generators():
+                    judge(task, Guard(task.reference, may_change=task.may_change, may_return_none=task.may_return_none))
+                seen.add(request["name"])
+                gc.freeze()  # forks share memory that nobody writes into
+            verdict = grade_answer(among=among, own=own, **request)
         except Exception as error:  # of the check itself; the other answers are still to come
             verdict = {
                 "status": "crashed",

@@ -89,8 +89,9 @@ def _class_page(by_student: dict[str, list[Grade]], grades: Sequence[Grade], lin
         common = Counter(each.hint for each in of_it if each.hint).most_common(3)
         hints += [(name, number, hint) for hint, number in common]
     totals = {student: sum(each.points for each in own) for student, own in by_student.items()}
-    pairs = alike((each.student, each.exercise, each.source) for each in grades if each.status == "right")
-    alikes = [(name, a, b, f"{near:.0%}") for name, found in pairs.items() for a, b, near in found]
+    written = [each for each in grades if each.status in ("right", "wrong")]
+    pairs = alike((each.student, each.exercise, each.source) for each in written)
+    copies = [(name, a, b, f"{near:.0%}") for name, found in pairs.items() for a, b, near in found]
     asides = [each for each in grades if each.status in ("refused", "crashed", "unreadable")]
     parts = [f"<p>{len(by_student)} students, {len(exercises)} exercises. {_counted(grades)}</p>"]
     parts += ["<h2>Which exercises</h2>", _bars(kinds), "<h2>Which mistakes</h2>"]
@@ -101,8 +102,8 @@ def _class_page(by_student: dict[str, list[Grade]], grades: Sequence[Grade], lin
     parts.append("<h2>To look at</h2>")
     rows = [((each.student, links[each.student]), each.exercise, each.status, each.hint) for each in asides]
     parts.append(_table(("student", "exercise", "status", "why"), rows) if rows else "<p>Nothing was refused.</p>")
-    parts.append("<p>Right answers that are alike once variables are renamed. That's a reason to ask, no proof.</p>")
-    parts.append(_table(("exercise", "student", "student", "alike"), alikes) if alikes else "<p>There are none.</p>")
+    parts.append("<p>Answers that are alike once variables are renamed. That's a reason to ask, no proof.</p>")
+    parts.append(_table(("exercise", "student", "student", "alike"), copies) if copies else "<p>There are none.</p>")
     return _page("The class", *parts)
 
 

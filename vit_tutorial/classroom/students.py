@@ -1,5 +1,7 @@
 """What a student calls in a notebook: ``progress()``, ``hand_in()``, and what runs the cells that a hand-out sealed."""
 
+import __future__
+
 import base64
 import contextlib
 import io
@@ -130,7 +132,7 @@ def _status(name: str, answer: Answer, among: Mapping[str, Exercise] | None) -> 
     namespace: dict = {"__name__": "answer", **{other: find(other, among).reference for other in answer.borrowed}}
     with contextlib.redirect_stdout(io.StringIO()):
         try:  # as the grader will see it: without anything that is only left over in the notebook
-            exec(compile(answer.source, f"<{name}>", "exec"), namespace)
+            exec(compile(answer.source, f"<{name}>", "exec", __future__.annotations.compiler_flag), namespace)
         except Exception as error:
             return "broken", f"defining it raised {type(error).__name__}: {error}"
         return _verdict(find(name, among), namespace[name])

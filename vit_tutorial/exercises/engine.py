@@ -105,7 +105,7 @@ def hint(task: Exercise, guard: Guard | Told, cases: list[Case], failed: Case, g
     return max(fits, key=fits.get) if fits else next(iter(of_this_shape), "")
 
 
-def _outcome_or_refusal(task: Exercise, fn: Callable, case: Case) -> Any:
+def _outcome_or_refusal(task: Exercise, fn: Callable | Told, case: Case) -> Any:
     try:
         return outcome(task, fn, case)
     except (CheckFailed, NotAttempted) as error:

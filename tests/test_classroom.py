@@ -1,0 +1,398 @@
+"""The classroom: hand-outs without solutions, answers found wherever they stand, hand-in files, reports."""
+
+import ast
+import io
+import json
+import re
+import zipfile
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell, new_notebook
+from notebook_rules import NOTEBOOKS, ROOT, cells, exercise_calls, paired, read
+
+from vit_tutorial.classroom import write_handouts
+from vit_tutorial.classroom.answers import find_answer, statements
+from vit_tutorial.classroom.grading import Grade, read_points
+from vit_tutorial.classroom.handouts import chosen_chapters
+from vit_tutorial.classroom.reports import write_reports
+from vit_tutorial.classroom.similarity import alike, runs, similarity, tokens
+from vit_tutorial.classroom.submissions import read_submissions
+
+# Hand-outs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def handouts(tmp_path_factory):
+    url = "https://github.com/me/course/tree/main/week 1"
+    return write_handouts(tmp_path_factory.mktemp("handouts"), points={"patchify": 2.5, "unpatchify": 1}, url=url)
+
+
+def squeezed(text: str) -> str:
+    """Code or prose without spaces, quotes alike; JSON's escapes are gone already."""
+    return re.sub(r"\s", "", text).replace('"', "'")
+
+
+def test_handouts_have_no_solution_or_answer_not_even_in_pieces(handouts):
+    assert [file.name for file in handouts] == [path.name for path in NOTEBOOKS]
+    for path, file in zip(NOTEBOOKS, handouts, strict=True):
+        original, copy = read(path), read(file)
+        nbformat.validate(copy)
+        assert exercise_calls(copy) != []
+        text = "\n".join(cell.source for cell in copy.cells)
+        assert "Solution</summary>" not in text and "Answers</summary>" not in text
+        hints = [sum(cell.source.count("<summary>Hint</summary>") for cell in book.cells) for book in (original, copy)]
+        assert hints[0] == hints[1] > 0
+        for cell in cells(original, "markdown"):
+            for answers in re.findall(r"<summary>Answers</summary>(.*?)</details>", cell.source, re.DOTALL):
+                for line in answers.strip().split("\n"):
+                    assert line not in text
+        for number, name, _ in exercise_calls(copy):
+            below = "".join(squeezed(cell.source) for cell in copy.cells[number + 1 :])
+            for line in ast.unparse(ast.parse(paired(original)[name][2]).body[-1]).split("\n")[1:]:
+                if len(squeezed(line)) >= 22 and not line.strip().startswith(('"', "raise ", "for ", "if ", "with ")):
+                    assert squeezed(line) not in below, f"{file.name}: {line}"
+
+
+def test_a_handout_keeps_all_but_the_solutions(handouts):
+    """Each cell is the chapter's own, or sealed, or one of the four that were added."""
+    original, copy = read(NOTEBOOKS[0]), read(handouts[0])
+    added = [cell for cell in copy.cells if cell.id.startswith("handout-")]
+    assert [cell.id for cell in added] == [f"handout-{name}" for name in ("name", "last", "progress", "hand-in")]
+    assert copy.cells[1] is added[0] and copy.cells[-1].source == "hand_in()"
+    code = {cell.id: cell.source for cell in cells(original, "code")}
+    kept = {cell.id: cell.source for cell in cells(copy, "code") if cell.id in code}
+    assert kept.keys() == code.keys()
+    sealed = [source for key, source in kept.items() if source != code[key]]
+    assert len(sealed) == 2 and all("sealed(['" in source for source in sealed)
+    assert "minutes · 2.5 points. Write `patchify(" in handouts[0].read_text(encoding="utf-8")
+    assert "minutes · 1 point. Write `unpatchify(" in handouts[0].read_text(encoding="utf-8")
+
+
+def test_the_badge_opens_the_teacher_s_copy_or_is_gone(handouts, tmp_path):
+    address = "(https://colab.research.google.com/github/me/course/blob/main/week 1/01_patches.ipynb)"
+    assert read(handouts[0]).cells[0].source.count(address) == 1
+    (plain,) = write_handouts(tmp_path, "1")
+    assert "colab" not in read(plain).cells[0].source
+    with pytest.raises(ValueError, match=r"got 'https://example\.org'"):
+        write_handouts(tmp_path, "1", url="https://example.org")
+
+
+@pytest.mark.parametrize(
+    ("asked", "numbers"), [("", range(1, 13)), ("1-3,8", [1, 2, 3, 8]), ("5", [5]), (" 2 - 3 , 2", [2, 3])]
+)
+def test_chapters_by_number(asked, numbers):
+    assert [int(stem[:2]) for stem in chosen_chapters(asked)] == list(numbers)
+
+
+@pytest.mark.parametrize("asked", ["0", "13", "3-1", "one", "1,", "1-2-3"])
+def test_chapters_that_there_are_not(asked):
+    with pytest.raises(ValueError, match=re.escape(repr(asked))):
+        chosen_chapters(asked)
+
+
+def test_handouts_never_overwrite_the_chapters():
+    with pytest.raises(ValueError, match="choose another folder"):
+        write_handouts(ROOT / "notebooks")
+
+
+RIGHT = """def patchify(images, patch_size):
+    ph, pw = patch_size
+    return rearrange(images, CUT, ph=ph, pw=pw)
+
+
+patchify = exercise("patchify", patchify)"""
+
+
+def run(notebook: nbformat.NotebookNode, folder, *, errors: bool = False) -> list[str]:
+    """What each code cell prints."""
+    client = NotebookClient(notebook, timeout=120, kernel_name="python3", allow_errors=errors)
+    client.execute(cwd=str(folder))
+    return [
+        "".join(out.get("text", out.get("data", {}).get("text/plain", "")) for out in cell.outputs)
+        for cell in cells(notebook, "code")
+    ]
+
+
+def test_a_handout_runs_from_top_to_bottom_as_it_is_and_hands_in(handouts, tmp_path):
+    notebook = read(handouts[0])
+    *_, after, last = run(notebook, tmp_path)
+    assert after.endswith("0 of 5 right. Next: num_patches.\n")
+    assert "0 of 5 right" in last and "There's no name in it" in last
+    written = json.loads((tmp_path / "hand-in-01_patches.json").read_text(encoding="utf-8"))
+    assert {answer["status"] for answer in written["answers"].values()} == {"not attempted"}
+
+
+# What a student does with a notebook: a helper and a constant of their own, a second thought, a wrong answer.
+SESSION = [
+    'STUDENT = "Ada L."',
+    "from einops import rearrange\nimport torch\nfrom vit_tutorial.exercises import exercise",
+    RIGHT.replace("CUT", '"wrong"').split("\n\n\n")[0],
+    'CUT = "b c (gh ph) (gw pw) -> b (gh gw) (c ph pw)"\n%timeit -n1 -r1 pass',
+    RIGHT,
+    "this is no Python",
+    'def rows(a, b):\n    return a + b\n\ndef num_patches(i, p):\n    return rows(i[0] // p[0], i[1] // p[1])\n\n'
+    'num_patches = exercise("num_patches", num_patches)',
+    'def unpatchify(patches, p, g):\n    return only_here(patches)\n\nunpatchify = exercise("unpatchify", unpatchify)',
+    "from vit_tutorial.classroom import hand_in, progress, sealed\nprogress()",
+    "hand_in()",
+]  # fmt: skip
+
+
+def test_hand_in_collects_functions_with_all_they_need_and_the_grader_finds_them(tmp_path):
+    from vit_tutorial.classroom.handouts import _sealed
+
+    session = [*SESSION, _sealed("seen = 1\nseen + 41", ["patchify"]), _sealed("unseen = 2", ["unpatchify"])]
+    printed = run(new_notebook(cells=[new_code_cell(text) for text in session]), tmp_path, errors=True)
+    assert "patchify          right" in printed[8] and "1 of 5 right. Next: num_patches." in printed[8]
+    assert "num_patches       wrong          rows times columns, not rows plus columns" in printed[8]
+    assert "pad_to_patches    missing" in printed[8]
+    assert printed[-2] == "seen = 1\nseen + 41\n\n42", "a sealed cell shows itself when the answer is right"
+    assert printed[-1] == ""
+    written = tmp_path / "hand-in-01_patches-Ada-L.json"
+    content = json.loads(written.read_text(encoding="utf-8"))
+    assert (content["format"], content["version"], content["student"]) == ("vit-tutorial hand-in", 1, "Ada L.")
+    source = content["answers"]["patchify"]["source"]
+    assert "CUT = " in source and "from einops" in source and "wrong" not in source and "torch" not in source
+    assert "def rows" in content["answers"]["num_patches"]["source"]
+    files = read_submissions(tmp_path)
+    assert {file.only for file in files} >= {"patchify", "num_patches"}
+    assert {file.student for file in files} == {"Ada L."}
+
+
+# Answers ----------------------------------------------------------------------------------------------------------
+
+
+def found(name: str, *texts: str, kind: str = "code", **options) -> str:
+    """The source of an answer in cells."""
+    own, broken = statements([(kind, text) for text in texts])
+    answer = find_answer(name, own, broken, **options)
+    return answer.source or f"{answer.status}: {answer.hint}"
+
+
+def value(source: str, name: str = "f"):
+    exec(source, scope := {})
+    return scope[name]()
+
+
+def test_the_last_definition_counts_and_what_it_needs_comes_along():
+    source = found(
+        "f", "x = 1\ny = 2", "def f(): return 0", "def g(): return x", "x = 5; z = 3", "def f(): return g() + z"
+    )
+    assert value(source) == 8
+    assert "y = 2" not in source and "return 0" not in source
+
+
+def test_a_value_that_grows_needs_its_earlier_ones():
+    assert value(found("f", "x = [1]\nx = x + [2]", "x += [3]", "def f(): return x")) == [1, 2, 3]
+
+
+def test_what_stands_below_comes_first():
+    assert value(found("f", "def f(): return a", "a = b + g()", "b = 1", "def g(): return h()\ndef h(): return 2")) == 3
+
+
+def test_helpers_below_imports_decorators_classes_and_annotations_come_along():
+    source = found(
+        "f", "from functools import cache as c, wraps", "@c\ndef f(a: N = 2):\n    return H().h() + a",
+        "class H:\n    def h(self): return math.floor(K)", "import math\nN, K = int, 1.5",
+    )  # fmt: skip
+    exec(source.replace("@c\n", ""), scope := {"c": lambda f: f})
+    assert scope["f"]() == 3
+    assert "wraps" in source and "@c" in source
+
+
+def test_an_untouched_stub_never_beats_an_attempt():
+    stub = 'def f():\n    """Write me."""\n    raise NotImplementedError  # your code here'
+    assert value(found("f", "def f(): return 4", f'{stub}\n\nf = exercise("f", f)')) == 4
+    own, broken = statements([("code", stub)])
+    assert find_answer("f", own, broken).status == "not attempted"
+    assert found("g", stub) == "missing: "
+
+
+def test_a_cell_that_was_turned_into_text_counts_where_there_is_no_code():
+    assert value(found("f", "def f(): return 7", kind="markdown")) == 7
+    own, _ = statements([("raw", "def f(): return 1"), ("code", "def f(): return 2"), ("raw", "def f(): return 3")])
+    assert value(find_answer("f", own).source) == 2
+    assert found("f", "<details>\n\n```python\ndef f(): return 7\n```", kind="markdown") == "missing: "
+
+
+def test_magics_questions_and_broken_cells_do_not_matter():
+    cells = ["%matplotlib inline\n!ls\nx = %who_ls\nx?\ndef f():\n    %time 1\n    return 9", "def (",
+             "%%bash\nls | wc", "y = (10\n%  4)", "def g():\n    return y"]  # fmt: skip
+    assert value(found("f", *cells)) == 9
+    assert value(found("g", *cells), "g") == 2
+
+
+def test_a_broken_answer_says_where():
+    assert found("f", "x = 1\ndef f():\n    return (1\n\ndef g():\n    return 2") == (
+        "broken: '(' was never closed in the line `return (1`"
+    )
+    assert value(found("g", "x = 1\ndef f():\n    return (1\n\ndef g():\n    return 2"), "g") == 2
+    assert value(found("f", "def f(): return 1", "def f(: return 2")) == 1, "that cell was never run"
+
+
+def test_an_exercise_that_was_not_attempted_is_borrowed():
+    text = "def g():\n    raise NotImplementedError\ndef f(): return g() + h()\nh = exercise('h', h)"
+    own, broken = statements([("code", text)])
+    assert find_answer("f", own, broken, exercises={"f", "g", "h"}).borrowed == ("g", "h")
+
+
+def test_another_function_under_the_exercise_s_name():
+    assert value(found("f", "def mine(): return 3", 'f = exercise("f", mine)')) == 3
+    assert value(found("f", "import os\nf = lambda: os.sep and 1")) == 1
+
+
+def test_the_chapter_s_own_code_comes_first():
+    chapter, _ = statements([("code", "k = 1\nm = 2\ndef f(): return 0")])
+    assert value(found("f", "k = 10", "def f(): return k + m", chapter=chapter)) == 12
+    assert found("g", "x = 1", chapter=chapter) == "missing: "
+
+
+# Submissions ------------------------------------------------------------------------------------------------------
+
+
+def notebook(*sources: str) -> bytes:
+    return json.dumps({"cells": [{"cell_type": "code", "source": source} for source in sources]}).encode()
+
+
+def zipped(files: dict[str, bytes]) -> bytes:
+    with zipfile.ZipFile(packed := io.BytesIO(), "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "student"),
+    [
+        ("ada/01.ipynb", "ada"),
+        ("ada/week 1/01.ipynb", "ada"),
+        ("Ada Lovelace_4711_assignsubmission_file_/01.ipynb", "Ada Lovelace_4711"),
+        ("Ada Lovelace_4711_assignsubmission_file_01_patches.ipynb", "Ada Lovelace_4711"),
+        ("lovelaceada_4711_815_01_patches-1.ipynb", "lovelaceada_4711"),
+        ("lovelaceada_LATE_4711_815_x.ipynb", "lovelaceada_4711"),
+        ("whatever.ipynb", "Signed"),
+    ],
+)
+def test_whose_it_is(tmp_path, name, student):
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_bytes(notebook('STUDENT = " Signed "  # @param', "def f(): pass"))
+    (tmp_path / ".ipynb_checkpoints").mkdir()
+    (tmp_path / ".ipynb_checkpoints/old.ipynb").write_bytes(notebook("def f(): pass"))
+    (file,) = read_submissions(tmp_path)
+    assert (file.student, file.signed) == (student, "Signed")
+
+
+def test_zips_in_zips_and_a_folder_around_all(tmp_path):
+    inner = zipped({"a/x": b"def f(): pass", "b/": b""})
+    content = {"All/ada/1.py": b"def f(): 1", "All/max/2.ipynb": notebook("def f(): 2"), "All/eve/3.zip": inner}
+    (tmp_path / "all.zip").write_bytes(zipped(content | {"All/__MACOSX/y.py": b"def f(): 3"}))
+    files = read_submissions(tmp_path / "all.zip")
+    assert {file.student: file.cells[0][1] for file in files} == {
+        "ada": "def f(): 1", "max": "def f(): 2", "eve": "def f(): pass"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"\x00\x01", "no JSON"),
+        (b"{", "broken JSON"),
+        (b'{"cells": 3}', "no cells"),
+        (b"", "no JSON"),
+    ],
+)
+def test_what_cannot_be_read_says_why(tmp_path, content, problem):
+    (tmp_path / "ada.ipynb").write_bytes(content)
+    (file,) = read_submissions(tmp_path)
+    assert problem in file.problem and file.student == "ada"
+
+
+def test_a_broken_zip_and_one_with_too_much_say_so(tmp_path):
+    (tmp_path / "ada.zip").write_bytes(b"PK nothing")
+    deep = zipped({"a.py": b"def f(): 1"})
+    for _ in range(4):
+        deep = zipped({"a.zip": deep})
+    (tmp_path / "max.zip").write_bytes(deep)
+    problems = {file.student: file.problem for file in read_submissions(tmp_path)}
+    assert "broken zip" in problems["ada"] and "zipped 3 times" in problems["max"]
+
+
+def test_a_notebook_that_is_cut_off_keeps_its_first_cells(tmp_path):
+    whole = notebook("def f(): return 'ü\\n'", "def g(): return 2")
+    (tmp_path / "ada.ipynb").write_bytes(whole[:-10])
+    (file,) = read_submissions(tmp_path)
+    assert file.cells == (("code", "def f(): return 'ü\\n'"),)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+def test_encodings(tmp_path, encoding):
+    (tmp_path / "ada.py").write_bytes("def f(): return 'Übung'\r\n".encode(encoding))
+    (file,) = read_submissions(tmp_path)
+    assert value(found("f", file.cells[0][1])) == "Übung"
+
+
+def test_nothing_to_read(tmp_path):
+    (tmp_path / "photo.jpg").write_bytes(b"x")
+    with pytest.raises(ValueError, match="holds no notebook"):
+        read_submissions(tmp_path)
+    with pytest.raises(ValueError, match="there is no"):
+        read_submissions(tmp_path / "nowhere")
+
+
+# Points, likeness, reports ----------------------------------------------------------------------------------------
+
+
+def test_points(tmp_path):
+    (tmp_path / "points.toml").write_text("patchify = 2  # twice\nunpatchify = 0.5\n", encoding="utf-8")
+    assert read_points(tmp_path / "points.toml") == {"patchify": 2, "unpatchify": 0.5}
+    for bad in ("patchify = 'x'", "patchify = -1", "patchify =", "patchify = true"):
+        (tmp_path / "points.toml").write_text(bad, encoding="utf-8")
+        with pytest.raises(ValueError, match=r"points\.toml"):
+            read_points(tmp_path / "points.toml")
+
+
+LOOP = """
+def cut(images, size):
+    found = []
+    for top in range(0, images.shape[2], size[0]):
+        for left in range(0, images.shape[3], size[1]):
+            found.append(images[:, :, top : top + size[0], left : left + size[1]].flatten(1))
+    return torch.stack(found, 1)
+"""
+
+
+def test_renamed_answers_are_alike_and_other_ones_are_not():
+    copied = LOOP.replace("found", "out").replace("top", "y").replace("left: int", "x").replace("cut", "mine")
+    copied = copied.replace("out = []", 'out = []  # mine\n    "my own work"')
+    assert tokens(LOOP) == tokens(copied)
+    other = (
+        "def cut(i, s):\n    x = i.unfold(2, s[0], s[0]).unfold(3, s[1], s[1])\n    return x.flatten(4).flatten(2, 3)"
+    )
+    assert similarity(runs(tokens(LOOP)), runs(tokens(other))) < 0.2
+    class_ = [("ada", "f", LOOP), ("max", "f", copied), ("eve", "f", f"{other}\n" * 3), ("bob", "g", LOOP)]
+    assert alike(class_) == {"f": [("ada", "max", 1.0)]}
+
+
+def test_what_half_the_class_wrote_and_what_is_short_is_no_copy():
+    assert alike([(str(i), "f", LOOP) for i in range(10)]) == {}
+    assert alike([("ada", "f", "def f(x): return x.flatten(1)"), ("max", "f", "def f(y): return y.flatten(1)")]) == {}
+
+
+def test_reports_are_pages_that_hide_no_html_in_an_answer(tmp_path):
+    evil = "def f():\n    return '<script>alert(1)</script>'"
+    grades = [
+        Grade("Ada <b>", "patchify", 2, "right", "", 0.1, evil, "ada/1.ipynb"),
+        Grade("Ada <b>", "unpatchify", 0, "wrong", "rows & columns", 0.1, evil),
+        Grade("../max", "patchify", 0, "wrong", "rows & columns", 0.1),
+        Grade("../max", "unpatchify", 0, "refused", "it calls it", 0.1),
+    ]
+    page = write_reports(tmp_path, grades).read_text(encoding="utf-8")
+    assert "2 students, 2 exercises. 1 right, 2 wrong, 1 refused." in page
+    assert page.count("<svg") == 2 and "patchify: 1 of 2 right" in page
+    assert "<td>unpatchify</td><td>1</td><td>rows &amp; columns</td>" in page
+    students = sorted(path.name for path in (tmp_path / "students").iterdir())
+    assert students == ["001-Ada-b-.html", "002-..-max.html"]
+    own = (tmp_path / "students" / students[0]).read_text(encoding="utf-8")
+    assert "2 points" in own and "<script>" not in own and "Ada &lt;b&gt;" in own and "rows &amp; columns" in own

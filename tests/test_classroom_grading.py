@@ -1,0 +1,359 @@
+"""The grader: every score as intended, whatever a submission does."""
+
+import csv
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from made_submissions import HOSTILE, hostile_answer, make_students, unlike_intended, write_class
+
+from vit_tutorial.classroom import apart
+from vit_tutorial.classroom.answers import Answer
+from vit_tutorial.classroom.apart import Limits
+from vit_tutorial.classroom.grading import Judge, grade
+from vit_tutorial.classroom.judge import looks_behind
+from vit_tutorial.classroom.transcript import pack, read_transcript, unpack, write_transcript
+from vit_tutorial.exercises import CHAPTERS, CheckFailed, find
+from vit_tutorial.exercises.engine import judge
+from vit_tutorial.exercises.guard import Guard, NotAttempted, Raised, describe, same_generators
+from vit_tutorial.exercises.outcomes import Unusable
+
+LIMITS = Limits(seconds=2, memory=500, file=20)
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="grading needs fork")
+
+
+@pytest.fixture(scope="module")
+def judged():
+    judge = Judge(LIMITS)
+    yield lambda name, source, borrowed=(): judge(name, Answer(source, borrowed, ""))
+    judge.close()
+
+
+@pytest.mark.parametrize("trick", HOSTILE)
+def test_tricks_gain_nothing(judged, trick):
+    wanted = hostile_answer("patches", "patchify", trick)
+    if wanted.status != "missing":
+        got = judged("patchify", wanted.source)
+        if trick != "is no Python":  # found before anything is judged
+            assert got["status"] == wanted.status, got
+    after = judged("num_patches", "def num_patches(i, p):\n    return i[0] // p[0] + i[1] // p[1]")
+    assert after["hint"] == "rows times columns, not rows plus columns", "the next answer is judged as ever"
+
+
+def test_an_answer_sees_a_bare_environment_and_an_empty_folder(judged):
+    source = """
+import os
+
+def patchify(images, p):
+    raise ValueError(f"{sorted(os.environ)} {os.listdir()}")
+"""
+    assert "['HOME', 'LANG', 'PATH', 'TMPDIR'] ['answer.py']" in judged("patchify", source)["hint"]
+
+
+LEANS = """
+def unpatchify(patches, p, g):
+    patchify
+    import vit_tutorial
+    from vit_tutorial import ViT, patchify as other
+    {more}
+    x = patches.reshape(len(patches), *g, -1, *p).permute(0, 3, 1, 4, 2, 5)
+    return x.flatten(4).flatten(2, 3)
+"""
+
+
+def test_an_answer_may_borrow_and_lean_on_the_package(judged):
+    right = LEANS.format(more="other(patches.reshape(len(patches), 1, g[0], -1), 1)")
+    assert judged("unpatchify", right, ("patchify",))["status"] == "right"
+    assert "name 'patchify' is not defined" in judged("unpatchify", right)["hint"]
+    assert (
+        judged("unpatchify", right.replace("other(", "vit_tutorial.unpatchify("), ("patchify",))["status"] == "refused"
+    )
+
+
+BEHIND = """
+import gc
+from importlib import import_module
+import vit_tutorial.exercises.engine as e
+x = f.__globals__
+from vit_tutorial import exercises
+import vit_tutorial; vit_tutorial.exercises
+exec('1')
+sys.modules
+getattr(f, '__globals__')
+from sys import modules
+import my_exercises
+__builtins__['eval']
+"""
+HONEST = """
+import sys, os
+model.eval()
+torch.compile(f)
+list(model.modules())
+sys.float_info.eps
+x.__class__.__name__
+'exec it'
+re.compile('gc')
+from vit_tutorial import ViT
+self.exercises = 3
+"""
+
+
+@pytest.mark.parametrize("source", BEHIND.strip().split("\n"))
+def test_what_looks_behind_the_scenes_is_found(source):
+    assert looks_behind(source, "my_exercises")
+
+
+def test_honest_code_does_not_look_behind_the_scenes():
+    assert looks_behind(HONEST) == ""
+
+
+# Processes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["its own space", "the same space"])
+def space(request, monkeypatch):
+    """Where the system refuses a space of its own, as macOS and many containers do, the rest works all the same."""
+    if request.param == "the same space":
+        monkeypatch.setattr(apart, "NEW_USER", 1)  # no such flag
+
+
+@pytest.mark.usefixtures("space")
+def test_a_process_of_its_own(tmp_path):
+    def work():
+        Path("here").write_text(f"{sys.argv == before} {Path.cwd() == tmp_path} {sorted(os.environ)}", encoding="utf-8")
+        print("into nothing")
+
+    before = list(sys.argv)
+    ended, seconds = apart.run_apart(work, tmp_path, LIMITS)
+    assert ended == "" and 0 <= seconds < 2
+    assert (tmp_path / "here").read_text(encoding="utf-8") == "True True ['HOME', 'LANG', 'PATH', 'TMPDIR']"
+
+
+@pytest.mark.usefixtures("space")
+@pytest.mark.parametrize(
+    ("work", "ended"),
+    [
+        (lambda: os._exit(3), "it ended with exit code 3"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL) or os.abort(), "it ended by SIG"),
+        (lambda: time.sleep(60), "time"),
+        (lambda: 1 / 0, ""),
+    ],
+)
+def test_how_a_process_ends(tmp_path, work, ended):
+    assert apart.run_apart(work, tmp_path, Limits(seconds=1))[0].startswith(ended)
+
+
+@pytest.mark.usefixtures("space")
+def test_nothing_is_left_running(tmp_path):
+    """A child that the answer starts and leaves behind is ended with it."""
+
+    def work():
+        if not os.fork():
+            time.sleep(1)
+            (tmp_path / "late").touch()
+            os._exit(0)
+
+    assert apart.run_apart(work, tmp_path, LIMITS)[0] == ""
+    time.sleep(1.5)
+    assert not (tmp_path / "late").exists()
+
+
+def test_the_grader_and_the_network_are_out_of_reach(tmp_path):
+    def reaches(do) -> bool:
+        try:
+            do()
+        except OSError:
+            return False
+        return True
+
+    def work():
+        seen = [reaches(lambda: os.kill(parent, 0)), reaches(lambda: socket.create_connection(address, timeout=1))]
+        (tmp_path / "seen").write_text(json.dumps(seen), encoding="utf-8")
+
+    parent = os.getpid()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+        assert reaches(lambda: socket.create_connection(address, timeout=1).close())
+        apart.run_apart(work, tmp_path, LIMITS)
+    seen = json.loads((tmp_path / "seen").read_text(encoding="utf-8"))
+    if seen == [True, True]:
+        pytest.skip("this system gives processes no space of their own")
+    assert seen == [False, False]
+
+
+# Transcripts ------------------------------------------------------------------------------------------------------
+
+
+class Odd:
+    __name__ = "an odd one"
+
+
+ODD = [
+    None, True, 3, -2.5, float("inf"), "text", (), [1, [2.0, "x"], (None,)], {"a": 1, 2: {"b": (3,)}},
+    torch.arange(6).reshape(2, 3).T, torch.tensor(1.5), torch.zeros(0, 3), torch.ones(2, dtype=torch.bool),
+    torch.ones(2, dtype=torch.bfloat16), torch.nn.Parameter(torch.ones(2)), torch.ones(1).expand(4),
+]  # fmt: skip
+
+
+def unlike(a, b) -> bool:
+    if isinstance(a, torch.Tensor):
+        return a.dtype != b.dtype or not torch.equal(a, b)
+    if isinstance(a, list | tuple):
+        return type(a) is not type(b) or len(a) != len(b) or any(map(unlike, a, b))
+    return type(a) is not type(b) or a != b
+
+
+@pytest.mark.parametrize("value", ODD, ids=lambda value: type(value).__name__)
+def test_a_transcript_keeps_values(value):
+    node = json.loads(json.dumps(pack(value, tensors := {})))
+    assert not unlike(value, unpack(node, tensors))
+
+
+@pytest.mark.parametrize(
+    "value", [Odd(), object(), 10**400, torch.ones(2, device="meta"), torch.ones(2).to_sparse(), print]
+)
+def test_a_transcript_describes_what_it_does_not_keep(value):
+    node = json.loads(json.dumps(pack([value], tensors := {})))
+    (back,) = unpack(node, tensors)
+    assert type(back).__name__ == type(value).__name__ and not tensors
+    if not isinstance(value, int):
+        assert describe(back) == describe(value)
+
+
+def test_a_transcript_keeps_errors():
+    raised = Raised(ValueError("30 and 4"), "f(x)", " (in your line `y`)")
+    for error in (raised, CheckFailed("a hint"), NotAttempted()):
+        back = unpack(json.loads(json.dumps(pack(error, {}))), {})
+        assert type(back) is type(error) and str(back) == str(error)
+    back = unpack(pack(raised, {}), {})
+    assert (back.kind, back.message) == (ValueError, "30 and 4")
+    assert describe(unpack(pack(Unusable(torch.ones(2, 3)), {}), {}).value) == "Tensor(2, 3)"
+    (inside := []).append(inside)
+    assert "odd" in json.dumps(pack(inside, {}))
+
+
+def said(task, answer) -> str:
+    try:
+        with same_generators():
+            judge(task, answer)
+    except CheckFailed as failure:
+        return str(failure)
+    return "right"
+
+
+@pytest.mark.parametrize(
+    "name", ["num_patches", "pad_to_patches", "add_cls_token", "split_heads", "gelu", "parameter_groups"]
+)
+def test_a_transcript_is_judged_as_the_answer_itself(name, tmp_path):
+    task = find(name)
+    for answer in [task.reference, *task.right, *task.mistakes.values(), lambda *args: Odd(), lambda *args: None]:
+        kind = {"may_change": task.may_change, "may_return_none": task.may_return_none}
+        blind = replace(task, reference=print, truth=None, mistakes={}, right=(), explain=None)
+        with same_generators():
+            write_transcript(blind, Guard(answer, **kind), tmp_path / "told", lambda found: None)
+        assert said(task, read_transcript(task, tmp_path / "told")) == said(task, Guard(answer, **kind))
+
+
+def test_a_forged_transcript_is_none(tmp_path):
+    for content in (b"", b"right", b"\x08\x00\x00\x00\x00\x00\x00\x00{}      "):
+        (tmp_path / "told").write_bytes(content)
+        with pytest.raises(ValueError, match="no transcript"):
+            read_transcript(find("patchify"), tmp_path / "told")
+
+
+# A class ----------------------------------------------------------------------------------------------------------
+
+
+def test_thirty_submissions_in_all_states_get_the_scores_that_are_intended(tmp_path):
+    """The whole class of 300: ``python benchmarks/classroom.py``."""
+    students = list(make_students(30, ["patches", "attention", "encoder"], seed=1, slow=3))
+    called = write_class(students, tmp_path / "in")
+    grades = grade(tmp_path / "in", tmp_path / "out.csv", limits=LIMITS, jobs=1, progress=False)
+    scores, hints, seeded = unlike_intended(students, called, grades)
+    assert scores == []
+    assert seeded > 30 and len(hints) <= 0.05 * seeded, hints
+    with open(tmp_path / "out.csv", encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["student", "exercise", "points", "status", "hint", "seconds"]
+    assert len(rows) == 30 * sum(len(CHAPTERS[stem]) for stem in ("patches", "attention", "encoder"))
+    assert sum(float(row["points"]) for row in rows) == sum(row["status"] == "right" for row in rows) > 30
+
+
+WRONG = "def num_patches(i, p):\n    return i[0] // p[0] + i[1] // p[1]\n"
+
+
+def test_interrupted_it_goes_on_and_like_answers_are_judged_once(tmp_path, monkeypatch):
+    (tmp_path / "in").mkdir()
+    for i in range(6):
+        (tmp_path / f"in/s{i}.py").write_text(WRONG.replace("i[0]", f"i[{i // 2}]"), encoding="utf-8")
+    asked = []
+
+    def judged(self, name, answer):
+        asked.append(answer)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return {"status": "wrong", "hint": "=no formula", "seconds": 0.0}
+
+    monkeypatch.setattr(Judge, "__call__", judged)
+    options = {"points": {"num_patches": 3}, "jobs": 1, "progress": False}
+    with pytest.raises(KeyboardInterrupt):
+        grade(tmp_path / "in", tmp_path / "out.csv", **options)
+    assert not (tmp_path / "out.csv").exists()
+    assert len(grade(tmp_path / "in", tmp_path / "out.csv", **options)) == 6
+    first = [answer.source for answer in asked].count(asked[0].source)
+    assert first == 1 and len({answer.source for answer in asked}) == 3, "three different answers, the first one once"
+    assert "'=no formula" in (tmp_path / "out.csv").read_text(encoding="utf-8-sig")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out.csv"]
+
+
+def test_points_and_several_files(tmp_path):
+    """A later file counts, but not if it holds less; what can't be read costs only what stands nowhere else."""
+    (tmp_path / "in/ada").mkdir(parents=True)
+    right = "def num_patches(i, p):\n    if i[0] % p[0] or i[1] % p[1]:\n        raise ValueError(f'{i} {p}')\n"
+    (tmp_path / "in/ada/1.py").write_text(right + "    return (i[0] // p[0]) * (i[1] // p[1])\n", encoding="utf-8")
+    (tmp_path / "in/ada/2.py").write_text("def num_patches(i, p):\n    raise NotImplementedError\n", encoding="utf-8")
+    (tmp_path / "in/ada/3.ipynb").write_text("{", encoding="utf-8")
+    points = {"num_patches": 2.5, "patchify": 1}
+    first, second = grade(tmp_path / "in", tmp_path / "out.csv", points=points, limits=LIMITS, jobs=1, progress=False)
+    assert (first.status, first.points, first.path) == ("right", 2.5, "ada/1.py")
+    assert (second.status, second.points) == ("unreadable", 0)
+    with pytest.raises(ValueError, match="points for patchfy"):
+        grade(tmp_path / "in", tmp_path / "out.csv", points={"patchfy": 1})
+
+
+OWN = """
+from vit_tutorial.exercises import Exercise
+
+EXERCISES = {
+    "double": Exercise(
+        reference=lambda x: 2 * x, truth=lambda x: x + x, given=lambda n=3: (__import__("torch").randn(n),),
+        mistakes={"that is the square, not the double": lambda x: x * x}, otherwise="twice each number",
+    )
+}
+"""
+
+
+def test_an_exercise_of_one_s_own(tmp_path):
+    (tmp_path / "my_exercises.py").write_text(OWN, encoding="utf-8")
+    (tmp_path / "in").mkdir()
+    answers = {
+        "ada": "lambda x: x + x",
+        "max": "lambda x: x**2",
+        "eve": "__import__('my_exercises').EXERCISES['double'].reference",
+    }
+    for student, answer in answers.items():
+        (tmp_path / f"in/{student}.py").write_text(f"double = {answer}\n", encoding="utf-8")
+    own = str(tmp_path / "my_exercises.py")
+    grades = grade(tmp_path / "in", tmp_path / "out.csv", exercises=own, limits=LIMITS, jobs=1, progress=False)
+    assert {grade.student: grade.status for grade in grades} == {"ada": "right", "eve": "refused", "max": "wrong"}
+    assert grades[2].hint == "that is the square, not the double"
+    with pytest.raises(ValueError, match="no dictionary EXERCISES"):
+        (tmp_path / "empty.py").write_text("", encoding="utf-8")
+        grade(tmp_path / "in", tmp_path / "out.csv", exercises=str(tmp_path / "empty.py"))
