@@ -75,6 +75,12 @@ def test_a_tall_figure_has_its_caption_beside_it():
     assert slides.figure_slide([image], None, "").kind == "tall"
 
 
+def test_without_reveal_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(slides.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match="pip install sphinx-revealjs"):
+        slides.main()
+
+
 # In a browser ------------------------------------------------------------------------------------------------------
 
 # All that is wrong with the slide in view, in a window of its own size.
