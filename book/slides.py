@@ -160,6 +160,7 @@ def code_slides(cell: Tag, lead: str) -> Iterator[Slide]:
 
 
 def table_slide(table: Tag, lead: str) -> Slide:
+    """A table in letters as large as its rows allow."""
     rows = ["".join(cell.get_text().strip() + 4 * " " for cell in row.select("th, td")) for row in table.select("tr")]
     return Slide(f'{lead}<div style="font-size: {fitting(rows, HEIGHT / 1.4):.1f}px">{table}</div>', "table")
 
