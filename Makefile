@@ -1,8 +1,8 @@
 # The two commands of this repository:
 #   make book    make .venv, run the notebooks, build the book, print the page to open
 #   make test    the same .venv, then everything that is checked
-# and: make pdf (the book as one file), make serve, make lint, make unit (the package's tests alone), make colab (the
-# chapters as Colab runs them), make links (does every address answer?), make clean.
+# and: make pdf (the book as one file), make slides (of six chapters), make serve, make lint, make unit (the package's
+# tests alone), make colab (the chapters as Colab runs them), make links (does every address answer?), make clean.
 # PYTHON=python3.12 chooses another Python, 3.11 or later; once .venv is made, it has its own: delete it first.
 # Windows has no .venv/bin: use WSL there.
 
@@ -11,22 +11,28 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 PORT ?= 8000
-OF_THE_BOOK := tests/test_book.py tests/test_pdf.py tests/test_browser.py
+OF_THE_BOOK := tests/test_book.py tests/test_pdf.py tests/test_browser.py tests/test_slides.py
 
-.PHONY: book pdf test install lint unit colab links serve clean
+.PHONY: book pdf slides test install lint unit colab links serve clean
 
 book: $(INSTALLED)
 	$(RUN) book/build.py execute
 	$(RUN) book/build.py html
+	$(RUN) book/slides.py
 
 # The book as one file to hand out, from the pages that are built; it needs Chromium or Chrome.
 pdf: $(INSTALLED)
 	$(RUN) book/pdf.py
 
+# The slides again, from the pages that are built; `make book` has made them, too.
+slides: $(INSTALLED)
+	$(RUN) book/slides.py
+
 # What fails fast comes first. The notebooks are executed once, for the tests and for the book.
 test: lint unit
 	$(RUN) book/build.py execute
 	$(RUN) book/build.py html
+	$(RUN) book/slides.py
 	$(RUN) -m pytest $(OF_THE_BOOK) -n 2 --dist loadgroup -q
 
 install: $(INSTALLED)

@@ -1,17 +1,15 @@
-"""What the README, the front page, the API page and the pages on running and teaching say is so."""
+"""What the README, the front page, the API page and the page on running say is so."""
 
 import re
-import shutil
 import textwrap
 from pathlib import Path
 
-import nbformat
 import pytest
 import torch
 from _ext.cards import minutes
-from notebook_rules import NOTEBOOKS, ROOT, cells, code_of, exercise_calls, page, read
+from notebook_rules import NOTEBOOKS, ROOT, cells, code_of, page, read
 
-from vit_tutorial import PRESETS, patchify
+from vit_tutorial import PRESETS
 from vit_tutorial.cli import duration
 from vit_tutorial.clinic import PATIENTS
 from vit_tutorial.data import data_root
@@ -39,23 +37,6 @@ def test_the_code_of_running_it_runs():
     (load_timm,) = python_blocks("book/running.md")
     exec(load_timm, scope := {})
     torch.testing.assert_close(scope["model"].state_dict(), dict(scope["timm_model"].state_dict()))
-
-
-def test_the_teachers_page_marks_a_stack_of_answers():
-    _, mark_all = python_blocks("book/teaching.md")
-
-    def empty(images, patch_size):
-        raise NotImplementedError
-
-    def bare_reshape(images, patch_size):
-        return images.reshape(patchify(images, patch_size).shape)
-
-    def marks(hers, his):
-        exec(mark_all, scope := {"her_patchify": hers, "his_patchify": his})
-        return scope["marks"]
-
-    assert marks(patchify, empty) == {"Ada": "right", "Max": "not attempted"}
-    assert "scrambled" in marks(bare_reshape, empty)["Ada"]
 
 
 def test_the_front_page_has_a_card_for_each_chapter():
@@ -143,41 +124,6 @@ def test_exercises_on_the_api_page_are_those_of_the_chapters():
         assert len(names) == len(headings)
         rows.append(f"| [{number}](../notebooks/{stem}.ipynb) | {', '.join(f'`{name}`' for name in names)} |")
     assert table("chapter") == rows
-
-
-def test_the_teachers_page_has_all_exercises_and_only_sections_that_there_are():
-    about = [line.strip("|").split("|") for line in table("chapter | afterwards, students can", "book/teaching.md")]
-    given = [line.strip("|").split("|") for line in table("chapter | exercises in class", "book/teaching.md")]
-    for number, (path, cells_, exercises) in enumerate(zip(NOTEBOOKS, about, given, strict=True), 1):
-        *_, minutes, skipped = (cell.strip() for cell in cells_)
-        notebook = read(path)
-        assert minutes == re.search(r"about (\d+) minutes", notebook.cells[0].source)[1]
-        prose = "\n".join(cell.source for cell in cells(notebook, "markdown"))
-        headings = {heading.replace("`", "") for heading in re.findall(r"^##+ (.*)", prose, re.MULTILINE)}
-        named = re.sub(r", but for one choice|; patients 10 and 11.*", "", skipped).replace("`", "").split("; ")
-        assert set(named) <= headings, path.stem
-        assert int(exercises[0]) == number
-        names = re.findall(r"`(\w+)`", "".join(exercises[1:]))
-        assert sorted(names) == sorted(name for _, name, _ in exercise_calls(notebook)), path.stem
-
-
-def test_hand_outs_have_no_solutions_and_all_exercises(tmp_path, monkeypatch):
-    script, _ = python_blocks("book/teaching.md")
-    (tmp_path / "here").mkdir()
-    shutil.copytree(ROOT / "notebooks", tmp_path / "here" / "notebooks")
-    monkeypatch.chdir(tmp_path / "here")
-    exec(script, {})
-    for path in NOTEBOOKS:
-        copy = read(tmp_path / "hand-outs" / path.name)
-        text = "\n".join(cell.source for cell in copy.cells)
-        assert exercise_calls(copy) == exercise_calls(read(path))
-        assert (
-            text.count("<summary>Hint</summary>")
-            == path.read_text(encoding="utf-8").count("<summary>Hint</summary>")
-            > 0
-        )
-        assert "<summary>Solution" not in text and "<summary>Answers" not in text
-        nbformat.validate(copy)
 
 
 def test_recipes_on_the_api_page_are_those_recorded():
