@@ -8,6 +8,7 @@ from copy import copy
 from pathlib import Path
 from urllib.parse import unquote
 
+import live
 import nbformat
 import rooms
 import stand_ins
@@ -94,6 +95,7 @@ def finish(html: str, folder: Path, out: Path, notebook: nbformat.NotebookNode |
         elif Path(image["src"]).name in twins:
             show_twins(image, twins[Path(image["src"]).name], out / "_images", cache)
     size_images(page, folder)
+    live.enliven(page)
     return page
 
 
