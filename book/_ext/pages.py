@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import live
+import live_figures
 import nbformat
 import rooms
 import stand_ins
@@ -95,6 +96,7 @@ def finish(html: str, folder: Path, out: Path, notebook: nbformat.NotebookNode |
         elif Path(image["src"]).name in twins:
             show_twins(image, twins[Path(image["src"]).name], out / "_images", cache)
     size_images(page, folder)
+    live_figures.place(page, up)
     live.enliven(page)
     return page
 

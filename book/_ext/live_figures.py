@@ -1,0 +1,70 @@
+"""Figures of the chapters that a reader can change: the picture comes first, and a button under it makes it live.
+
+Notebooks know nothing of this. On a finished page, each caption that :data:`FIGURES` names gets an invitation above it, with
+the figure's data and words as JSON; ``book/_ext/live.py`` adds the module that draws. Without JavaScript and on paper the
+picture stays alone.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import live_data
+from bs4 import BeautifulSoup
+
+LANGUAGE = "en"
+WORDS = Path(__file__).parent.parent / f"_static/live/text/figures.{LANGUAGE}.json"
+
+
+class Live(NamedTuple):
+    module: str  # of book/_static/live/figures; its words in the catalogue have the same name
+    data: Callable[[], dict]  # what it draws, computed when the book is built
+    caption: str  # how the caption goes on, so that a figure that moved isn't mistaken for another
+
+
+FIGURES = {
+    "3.3": Live("attention", live_data.attention, "Attention mixes what is there."),
+}
+
+
+def element(number: str, live: Live, words: dict) -> str:
+    """The HTML of an invitation, with all that the module needs.
+
+    Raises:
+        ValueError: if the catalogue has no words for the module.
+    """
+    if live.module not in words:
+        raise ValueError(f"{WORDS.name} has words for {', '.join(words)}, and none for {live.module!r}")
+    given = {"text": words[live.module] | words["shared"], "data": live.data()}
+    told = json.dumps(given, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
+    place = f"live-{number.replace('.', '-')}"
+    return (
+        f'<div class="live-figure" data-live="figures/{live.module}" id="{place}">'
+        f'<p class="live-invitation"><strong>{words["shared"]["try"]}</strong> {words[live.module]["invitation"]}</p>'
+        f'<button type="button" class="live-switch" aria-expanded="false" aria-controls="{place}-stage">'
+        f'{words["shared"]["start"]}</button>'
+        f'<div class="live-stage" id="{place}-stage" role="group" aria-label="{words[live.module]["name"]}" hidden></div>'
+        f'<script type="application/json">{told}</script></div>'
+    )
+
+
+def place(page: BeautifulSoup, up: str = "") -> None:
+    """Put the live figures of a chapter's page under their pictures; ``up`` leads from the page to the book's root.
+
+    Raises:
+        ValueError: if the page has captions of a chapter, and not that of one of its live figures.
+    """
+    captions = {caption.strong.get_text().split()[-1].rstrip("."): caption for caption in page.select("p.figure-caption")}
+    chapters = {number.partition(".")[0] for number in captions}
+    due = {number: live for number, live in FIGURES.items() if number.partition(".")[0] in chapters}
+    for number, live in due.items():
+        found = " ".join(captions[number].get_text().split()) if number in captions else "no such figure"
+        wanted = f"Figure {number}. {live.caption}"
+        if not found.startswith(wanted):
+            raise ValueError(f"live figure {live.module!r} belongs to the caption {wanted!r}; the page has {found!r}")
+        words = json.loads(WORDS.read_text(encoding="utf-8"))
+        captions[number].insert_before(BeautifulSoup(element(number, live, words), "html.parser"))
+    if due:
+        style = {"rel": "stylesheet", "href": f"{up}_static/live/figures.css"}
+        page.head.append(page.new_tag("link", attrs=style))
