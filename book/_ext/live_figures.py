@@ -24,6 +24,8 @@ class Live(NamedTuple):
 
 
 FIGURES = {
+    "1.2": Live("patches", live_data.patches, "A sentence of 49 words, read like a page"),
+    "2.7": Live("positions", live_data.positions, "Three tables, seen from patch 27: a stripe, a cross and a spot."),
     "3.3": Live("attention", live_data.attention, "Attention mixes what is there."),
 }
 

@@ -59,8 +59,8 @@ export function tick(label, value, changed) {
 /** Side by side where there is room. */
 export const columns = (...contents) => el("div", { class: "live-columns" }, ...contents.map((content) => el("div", { class: "live-column" }, ...content)));
 
-/** A sentence that is read out when it changes. */
-export const told = () => el("p", { class: "live-told", role: "status" });
+/** A sentence that is read out when it changes, with room for so many lines that nothing below it moves. */
+export const told = (lines = 3) => el("p", { class: "live-told", role: "status", style: `--lines: ${lines}` });
 
 /** The colour that a share of 0 to 1 has on matplotlib's viridis, the colours of the book's maps. */
 const VIRIDIS = [[68, 1, 84], [72, 40, 120], [62, 74, 137], [49, 104, 142], [38, 130, 142], [31, 158, 137], [53, 183, 121], [109, 205, 89], [180, 222, 44], [253, 231, 37]];
