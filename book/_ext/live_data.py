@@ -1,15 +1,46 @@
 """What the live figures of the chapters show, computed when the book is built: one function for each."""
 
+import ast
 import io
 import math
 from base64 import b64encode
+from pathlib import Path
 
+import nbformat
 import numpy as np
+import torch
 from PIL import Image
 from sklearn.datasets import load_sample_image
 from torch.nn.functional import normalize
 
-from vit_tutorial.runs import load_recorded
+from vit_tutorial.clinic import PATIENTS
+from vit_tutorial.runs import FOLDER, load_recorded
+from vit_tutorial.what_matters import SWEEPS, effect_interval, read_rows
+
+NOTEBOOKS = Path(__file__).parent.parent.parent / "notebooks"
+
+
+def literal(chapter: str, name: str):
+    """What a notebook's code gives ``name``, if it's written out there.
+
+    Raises:
+        ValueError: if no cell does.
+    """
+    for cell in nbformat.read(NOTEBOOKS / f"{chapter}.ipynb", as_version=4).cells:
+        if cell.cell_type == "code" and f"\n{name} = " in f"\n{cell.source}":
+            for statement in ast.parse(cell.source).body:
+                if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == name:
+                    return ast.literal_eval(statement.value)
+    raise ValueError(f"no cell of {chapter}.ipynb writes out {name}")
+
+
+def per_cent(sweep: str, column: str) -> dict[str, torch.Tensor]:
+    """A column of a recorded sweep, times 100: for each variant, a number for each run that came to its end."""
+    found = {}
+    for row in read_rows(FOLDER / f"sweeps/{sweep}.jsonl", SWEEPS[sweep]):
+        if "broke" not in row:
+            found.setdefault(row["variant"], []).append(100 * row[column])
+    return {variant: torch.tensor(values, dtype=torch.float64) for variant, values in found.items()}
 
 
 def webp(pixels: np.ndarray, quality: int) -> str:
@@ -49,3 +80,40 @@ def attention() -> dict:
         "values": [[12, 0], [0, 12], [0, 0]],
         "base": math.log(2),  # with a pencil, powers of 2
     }
+
+
+def forest() -> dict:
+    """Chapter 10's effects with their 95 % intervals: for each kind of change, for each change, for each data set."""
+    groups, sets = literal("10_what_matters", "GROUPS"), ("mnist", "shapes", "cifar10")
+    groups["augmentation"]["no augmentation"] = groups["augmentation"].pop("none")  # sorted, it stands without its heading
+    kinds = {kind: {change: {} for change in changes} for kind, changes in groups.items()}
+    for name in sets:
+        measured = per_cent(name, "val_accuracy")
+        for kind, changes in groups.items():
+            for change, variants in changes.items():
+                for variant in variants:
+                    if len(measured.get(variant, ())) > 1:
+                        effect = effect_interval(measured["base"], measured[variant])
+                        kinds[kind][change][name] = [*(round(end, 2) for end in effect), len(measured[variant])]
+    return {"kinds": kinds, "sets": sets}
+
+
+def ward() -> dict:
+    """Chapter 12's patients and their healthy twins: equally many runs of each, and the effect of all with its interval."""
+    columns = {"accuracy": per_cent("clinic", "test_accuracy"), "loss": per_cent("clinic", "train_loss")}
+    columns["loss"] = {variant: values / 100 for variant, values in columns["loss"].items()}
+    patients, names = [], list(PATIENTS)
+    for variant in sorted(columns["loss"], key=lambda name: (*names, "healthy").index(name.partition(",")[0])):
+        bug, comma, kind = variant.partition(",")
+        if bug != "healthy":
+            pairs = {name: (values[f"healthy{comma}{kind}"], values[variant]) for name, values in columns.items()}
+            told = {
+                name: {
+                    "healthy": [round(run, 3) for run in healthy.tolist()[: len(sick)]],
+                    "sick": [round(run, 3) for run in sick.tolist()],
+                    "effect": [round(end, 3) for end in effect_interval(healthy, sick)],
+                }
+                for name, (healthy, sick) in pairs.items()
+            }
+            patients.append({"number": names.index(bug) + 1, "kind": kind.strip(), **told})
+    return {"patients": patients}
