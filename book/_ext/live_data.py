@@ -14,7 +14,7 @@ from sklearn.datasets import load_sample_image
 from torch.nn.functional import normalize
 
 from vit_tutorial.clinic import PATIENTS
-from vit_tutorial.runs import FOLDER, load_recorded
+from vit_tutorial.runs import FOLDER, load_metrics, load_recorded
 from vit_tutorial.what_matters import SWEEPS, effect_interval, read_rows
 
 NOTEBOOKS = Path(__file__).parent.parent.parent / "notebooks"
@@ -80,6 +80,21 @@ def attention() -> dict:
         "values": [[12, 0], [0, 12], [0, 0]],
         "base": math.log(2),  # with a pencil, powers of 2
     }
+
+
+def recipes() -> dict:
+    """Chapter 7's three runs: per cent right after each epoch, and the learning rate in per cent of its highest."""
+    runs = []
+    for name in ("cifar10-small", "cifar10-small-10-passes", "cifar10-small-seed-10-passes"):
+        history = load_metrics(name)["history"]
+        peak = max(entry["lr"] for entry in history)
+        runs.append(
+            {
+                "accuracy": [round(100 * entry["val_accuracy"], 2) for entry in history],
+                "rate": [round(100 * entry["lr"] / peak, 1) for entry in history],
+            }
+        )
+    return {"runs": runs}
 
 
 def forest() -> dict:

@@ -27,6 +27,7 @@ FIGURES = {
     "1.2": Live("patches", live_data.patches, "A sentence of 49 words, read like a page"),
     "2.7": Live("positions", live_data.positions, "Three tables, seen from patch 27: a stripe, a cross and a spot."),
     "3.3": Live("attention", live_data.attention, "Attention mixes what is there."),
+    "7.9": Live("recipes", live_data.recipes, "One model, two recipes."),
     "10.4": Live("forest", live_data.forest, "What each change does to the validation accuracy, with its 95 % interval"),
     "12.3": Live("ward", live_data.ward, "CIFAR-10 after two epochs: each patient against a healthy model"),
 }
