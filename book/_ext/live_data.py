@@ -13,8 +13,13 @@ from PIL import Image
 from sklearn.datasets import load_sample_image
 from torch.nn.functional import normalize
 
+from vit_tutorial.attention_maps import attention_map, attention_mass, record_attention
 from vit_tutorial.clinic import PATIENTS
+from vit_tutorial.data import Dataset, load_dataset
+from vit_tutorial.model import ViT
+from vit_tutorial.recipes import Recipe, make_model
 from vit_tutorial.runs import FOLDER, load_metrics, load_recorded
+from vit_tutorial.training import to_input
 from vit_tutorial.what_matters import SWEEPS, effect_interval, read_rows
 
 NOTEBOOKS = Path(__file__).parent.parent.parent / "notebooks"
@@ -95,6 +100,59 @@ def recipes() -> dict:
             }
         )
     return {"runs": runs}
+
+
+LEVELS, TOP = 12, 0.16  # of attention: so many steps on a scale of roots, and what is drawn no stronger
+
+
+def digits(maps: torch.Tensor) -> str:
+    """Attention as digits in base 36, coarse enough to travel lightly."""
+    steps = ((maps / TOP).clamp(0, 1).sqrt() * (LEVELS - 1)).round().int()
+    return "".join("0123456789abcdefghijklmnopqrstuvwxyz"[step] for step in steps.flatten().tolist())
+
+
+def first_of_each_class(images: Dataset) -> Dataset:
+    """Ten images, chosen by no eye."""
+    return images[torch.tensor([(images.labels == label).nonzero()[0, 0].item() for label in range(10)])]
+
+
+@torch.no_grad()
+def weights_of(model: ViT, images: Dataset, recipe: Recipe) -> torch.Tensor:
+    """A model's attention on images, ``(layers, images, heads, n, n)``."""
+    with record_attention(model) as maps:
+        model(to_input(images.images, recipe))
+    return torch.stack(maps)
+
+
+def growing() -> dict:
+    """Chapter 8's class token on ten drawn images, at four times of its training; on 200, how much is on the object."""
+    final, recipe = load_recorded("shapes-by-epoch")
+    epochs = [0, 1, 4, 8]
+    models = [make_model(recipe).eval(), *(load_recorded("shapes-by-epoch", epoch)[0] for epoch in epochs[1:-1]), final]
+    many = load_dataset("shapes", "test")[:200]
+    ten = first_of_each_class(many)
+    on_object = []
+    for model in models:
+        maps = attention_map(weights_of(model, many, recipe), model.config)
+        maps = torch.cat([maps.mean(dim=0, keepdim=True), maps])  # the mean over layers first, and over heads
+        maps = torch.cat([maps.mean(dim=2, keepdim=True), maps], dim=2)
+        on_object.append([[100 * attention_mass(maps[layer, :, head], many.masks).mean().item() for head in range(3)] for layer in range(5)])
+    return {
+        "epochs": epochs,
+        "accuracy": [round(100 * entry["val_accuracy"], 1) for entry in load_metrics("shapes-by-epoch")["history"]],
+        "layers": final.config.depth,
+        "heads": final.config.num_heads,
+        "places": final.config.num_patches,
+        "names": list(many.classes),
+        "side": many.images.shape[-1],
+        "images": webp(np.concatenate(ten.images.permute(0, 2, 3, 1).numpy(), axis=1), 80),
+        "maps": [digits(attention_map(weights_of(model, ten, recipe), model.config)) for model in models],
+        "levels": LEVELS,
+        "top": TOP,
+        "limit": 0.08,
+        "on_object": [[[round(head, 1) for head in layer] for layer in model] for model in on_object],
+        "even": round(100 * many.masks.float().mean().item(), 1),
+    }
 
 
 def forest() -> dict:

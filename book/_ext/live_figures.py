@@ -28,6 +28,7 @@ FIGURES = {
     "2.7": Live("positions", live_data.positions, "Three tables, seen from patch 27: a stripe, a cross and a spot."),
     "3.3": Live("attention", live_data.attention, "Attention mixes what is there."),
     "7.9": Live("recipes", live_data.recipes, "One model, two recipes."),
+    "8.7": Live("growing", live_data.growing, "The mean over all heads and layers as training goes on"),
     "10.4": Live("forest", live_data.forest, "What each change does to the validation accuracy, with its 95 % interval"),
     "12.3": Live("ward", live_data.ward, "CIFAR-10 after two epochs: each patient against a healthy model"),
 }
