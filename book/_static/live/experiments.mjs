@@ -65,10 +65,10 @@ export function experiment(root, name, { config, measured: rows, images }) {
   }
 
   /** The model's trace with the part broken, and the patches that it takes, with the places that it takes them for. */
-  function run({ model, image }) {
+  function run({ model, pixels }) {
     const changes = INTERVENTIONS[name](choices);
     if (name === "noPositions") Object.assign(changes, INTERVENTIONS.shufflePatches(choices));
-    return forward(model, image.map((grey) => grey / 255), changes);
+    return forward(model, pixels, changes);
   }
 
   function dealt(image) {

@@ -17,7 +17,7 @@ const LARGE = "mnist", SMALL = "mnist-patch4"; // recorded runs, by the size of 
 const FIRST = [4, 3]; // the example that is there before anyone has drawn: digit, variant
 const slots = Object.fromEntries([...document.querySelectorAll("[data-live=page]")].map((slot) => [slot.dataset.panel, slot]));
 const models = {}, shown = new Map(), inView = new Set(), stale = new Set();
-const state = { strokes: [], image: null, empty: true, model: null, trace: null, lit: 0, query: 0, block: 0, head: 0 };
+const state = { strokes: [], image: null, pixels: null, empty: true, model: null, trace: null, lit: 0, query: 0, block: 0, head: 0 };
 
 /** Fetches a model's file, once; a file that is lacking or damaged is an error. */
 async function load(name) {
@@ -53,7 +53,8 @@ function compute() {
   if (!state.model) return;
   state.image = drawStrokes(state.strokes);
   state.empty = !state.strokes.length;
-  state.trace = forward(state.model, Float64Array.from(state.image, (grey) => grey / 255));
+  state.pixels = Float64Array.from(state.image, (grey) => grey / 255);
+  state.trace = forward(state.model, state.pixels);
 }
 
 let frame = 0;

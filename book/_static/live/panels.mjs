@@ -1,5 +1,5 @@
 // What happens to the digit, in the order in which it happens. A panel is built once, and gives the function that shows a state:
-// { image, model, trace, lit, query, block, head }, where lit and query are tokens, 0 the class token.
+// { image, model, trace, lit, query, block, head …}, where lit and query are tokens, 0 the class token.
 
 import { h } from "./dom.mjs";
 import { paint, paintGrey } from "./paint.mjs";
