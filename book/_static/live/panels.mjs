@@ -32,6 +32,8 @@ function patchesPanel(root, { config }, update) {
   };
 }
 
+const STRONG = 3; // a token's number that gets the full colour; positions reach 1
+
 function tokensPanel(root, { config, parts }, update) {
   const grid = tokenTiles(config, TEXT.tokens.grid, { onChoose: (lit) => update({ lit }), onPoint: (lit) => update({ lit }) });
   const dim = config.embed_dim, line = () => ({ strip: h("canvas.live-strip"), said: h("span") });
@@ -41,12 +43,11 @@ function tokensPanel(root, { config, parts }, update) {
   return (state) => {
     const { trace, lit } = state, rows = [trace.embedded.subarray((lit - 1) * dim, lit * dim), trace.positions.subarray(lit * dim, (lit + 1) * dim)];
     if (lit === 0) rows[0] = parts.cls_token;
-    const largest = Math.max(...rows[0].map(Math.abs), 1);
     paintPatches(grid, state);
     grid.mark(lit, lit);
-    paint(content.strip, dim, rows[0], lit === 0 ? "class" : "token", largest);
-    paint(position.strip, dim, rows[1], "positions", largest);
-    paint(sum.strip, dim, trace.tokens.subarray(lit * dim, (lit + 1) * dim), lit === 0 ? "class" : "token", largest);
+    paint(content.strip, dim, rows[0], lit === 0 ? "class" : "token", STRONG);
+    paint(position.strip, dim, rows[1], "positions", STRONG);
+    paint(sum.strip, dim, trace.tokens.subarray(lit * dim, (lit + 1) * dim), lit === 0 ? "class" : "token", STRONG);
     [content.said.textContent, position.said.textContent, sum.said.textContent] = [TEXT.tokens.content(lit), TEXT.tokens.position(lit), TEXT.tokens.sum];
   };
 }

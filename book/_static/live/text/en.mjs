@@ -1,6 +1,7 @@
 // Every word that the page's scripts say, in English. A translation is a file like this one, and its line in text.mjs.
 
-const percent = (p) => `${(100 * p).toFixed(p > 0.99 && p < 0.9995 ? 1 : 0)} %`;
+// Near 1 a decimal, and 100 % for nothing that only comes close to it.
+const percent = (p) => (p > 0.99 && p < 1 ? `${Math.min(100 * p, 99.9).toFixed(1)} %` : `${(100 * p).toFixed(0)} %`);
 const number = (value, digits = 2) => value.toFixed(digits).replace("-", "−");
 const token = (i) => (i === 0 ? "the class token" : `patch ${i}`);
 
@@ -16,11 +17,11 @@ export const EN = {
 
   pad: {
     label: "A sheet to draw a digit on",
-    invitation: "Draw a digit",
+    invitation: "Draw a digit here",
     undo: "Undo",
     clear: "Clear",
     keys: "Without a mouse: arrow keys move the pen, the space bar puts it down and lifts it, Shift takes small steps, Backspace undoes, Delete clears.",
-    ours: "This one is ours. Draw over it.",
+    ours: "This one is ours. Just draw over it.",
     examples: "Or let us draw a",
     example: (digit) => `Draw a ${digit}`,
     seen: "What the model gets: 28 × 28 grey values",
@@ -33,10 +34,10 @@ export const EN = {
   bar: {
     reads: (digit, p) => `It reads a ${digit}, ${percent(p)} sure`,
     lit: (i) => `lit: ${token(i)}`,
-    back: "Draw",
+    back: "Redraw",
   },
   patches: {
-    grid: (n) => `The digit in ${n} patches. Arrow keys choose one`,
+    grid: (n) => `The digit in ${n} patches. Choose one`,
     numbers: (i, n) => `Patch ${i} is ${n} grey values, 0 for black and 255 for white`,
     row: (n) => `The same ${n}, in one row: this is all the model will ever see of the patch.`,
     sizes: "Cut it into patches of",
@@ -52,7 +53,7 @@ export const EN = {
   },
   attention: {
     queries: "Who asks? Choose the query",
-    heads: (depth, heads) => `Weights in ${depth} layers of ${heads} heads. Arrow keys choose a head`,
+    heads: (depth, heads) => `${depth * heads} heads, a row for each of ${depth} layers. Choose one`,
     head: (layer, head) => `layer ${layer}, head ${head}`,
     layer: (layer) => `layer ${layer}`,
     weights: (layer, head, i) => `Where ${token(i)} looks, in layer ${layer}, head ${head}`,
@@ -89,7 +90,7 @@ export const EN = {
     empty: "Draw a digit first.",
   },
   pieces: {
-    together: "What the model gets: each patch, and the position that it's told",
+    together: "What the model gets: each patch, and the position that it’s told",
     places: "Put each patch where its position says:",
     none: "no position",
     wrong: "What it takes for patches:",
@@ -100,7 +101,7 @@ export const EN = {
     shuffleTokens: {
       title: "Shuffle patches and positions together",
       what: "We deal the patches to the model in another order. Each one keeps the position that it was told, like a jigsaw piece with its place written on the back.",
-      why: "Attention is a sum over all tokens, and a sum doesn't care in which order it is added up. The model gets the same pieces with the same places on their backs, so it knows the same picture.",
+      why: "Attention is a sum over all tokens, and a sum doesn’t care in which order it is added up. The model gets the same pieces with the same places on their backs, so it knows the same picture.",
     },
     shufflePatches: {
       title: "Shuffle the patches only",
@@ -120,7 +121,7 @@ export const EN = {
     muteBlock: {
       title: "Skip a layer",
       what: "The tokens pass one block by, as if its attention and its MLP had nothing to add.",
-      why: "A block adds to the stream, it doesn't replace it. So a model can lose one and still read most digits.",
+      why: "A block adds to the stream, it doesn’t replace it. So a model can lose one and still read most digits.",
     },
     uniform: {
       title: "Look at everything equally",
@@ -135,12 +136,12 @@ export const EN = {
     unscaled: {
       title: "Forget to divide by √head_dim",
       what: "The scores go into the softmax as they are, 5.7 times as large as in training.",
-      why: "It's the same as a temperature of 0.18: every head takes the best match only. For most digits that's enough.",
+      why: "It’s the same as a temperature of 0.18: every head takes the best match only. For most digits that’s enough.",
     },
     reshape: {
       title: "Patient 4: reshape without permute",
       what: "Each “patch” is what lies next to each other in memory: whole rows of pixels. We play the patient on healthy weights, who learned from real patches.",
-      why: "The shapes are right and no error is raised, but the projection gets pixels that it never saw side by side. Trained this way from the start, a model learns to live with it: that's why the bug survives.",
+      why: "The shapes are right and no error is raised, but the projection gets pixels that it never saw side by side. Trained this way from the start, a model learns to live with it: that’s why the bug survives.",
     },
     deadNorm: {
       title: "Patient 3: the norms are never called",
