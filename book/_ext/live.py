@@ -3,7 +3,8 @@
 An element with ``data-live="figures/patches"`` holds what stands there without JavaScript, and asks for
 ``book/_static/live/figures/patches.mjs``. ``book/_ext/pages.py`` has :func:`enliven` put that into the page.
 
-For the page "Draw a digit" there are also its models' files, a still picture, and the lines of the package that it runs.
+For the page "Draw a digit" there are also its models' files, a still picture, and the lines of the package that it
+runs.
 """
 
 import ast
@@ -134,17 +135,17 @@ def still() -> str:
     model, recipe = load_recorded("mnist")
     probabilities = model(to_input(image[None, None], recipe))[0].softmax(dim=-1).tolist()
     (ph, pw), scale, shapes = recipe.model.patch_size, 7, []
-    for left, gap in ((0, 0), (230, 8)):
+    for left, top, gap in ((0, 32, 0), (230, 20, 8)):
         for y, row in enumerate(image.tolist()):
             for x, grey in enumerate(row):
-                place = left + x * scale + x // pw * gap, 20 + y * scale + y // ph * gap
-                shapes.append(f'<path fill="rgb({grey},{grey},{grey})" d="M{place[0]} {place[1]}h7.2v7.2h-7.2z"/>')
+                place = left + x * scale + x // pw * gap, top + y * scale + y // ph * gap
+                shapes.append(f'<path fill="rgb({grey},{grey},{grey})" d="M{place[0]} {place[1]}h7v7h-7z"/>')
     for digit, probability in enumerate(probabilities):
         y = 34 + 21 * digit
         shapes.append(f'<text x="490" y="{y + 7}" font-size="20" fill="#7F7F7F">{digit}</text>')
         shapes.append(f'<path fill="{COLOURS["class token"]}" d="M510 {y - 6}h{2 + 188 * probability:.1f}v12H510z"/>')
-    drawing = "".join(shapes)
-    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 700 260" font-family="sans-serif">{drawing}</svg>\n'
+    crisp = 'shape-rendering="crispEdges" font-family="sans-serif"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 700 260" {crisp}>{"".join(shapes)}</svg>\n'
 
 
 def write_files(static: Path) -> None:

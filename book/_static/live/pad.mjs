@@ -9,7 +9,7 @@ const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], Arrow
 
 /** `onChange(strokes, finished)` is told of each new point. */
 export function pad(onChange) {
-  let strokes = [], ours = false, drawing = null, pen = [SHEET / 2, SHEET / 2], inked = false;
+  let strokes = [], ours = false, greeting = false, drawing = null, pen = [SHEET / 2, SHEET / 2], inked = false;
   const held = new Set(), lines = h("svg"), cursor = h("circle.pen", { r: 9 });
   const invitation = h("p.live-invitation", { "aria-hidden": "true" }, TEXT.pad.invitation);
   const sheet = h("svg.live-sheet", {
@@ -24,7 +24,7 @@ export function pad(onChange) {
       h("polyline", { points: (points.length > 1 ? points : [points[0], points[0]]).join(" ") })));
     sheet.classList.toggle("ours", ours);
     sheet.classList.toggle("inked", inked);
-    invitation.hidden = strokes.length > 0 && !ours;
+    invitation.hidden = strokes.length > 0 && !greeting;
     cursor.setAttribute("cx", pen[0]);
     cursor.setAttribute("cy", pen[1]);
   };
@@ -33,7 +33,7 @@ export function pad(onChange) {
 
   function start(point) {
     if (ours) strokes = [];
-    ours = false;
+    ours = greeting = false;
     strokes = [...strokes, [point]];
   }
   function extend(point) {
@@ -80,7 +80,7 @@ export function pad(onChange) {
       pen = pen.map((value, axis) => inside(value + step * ways.reduce((sum, way) => sum + way[axis], 0)));
       if (inked) { extend(pen); tell(true); } else draw();
     } else if (event.key === "Backspace") undo();
-    else if (event.key === "Delete") show([], false);
+    else if (event.key === "Delete") show([]);
     else return;
     event.preventDefault();
   }
@@ -88,12 +88,12 @@ export function pad(onChange) {
   function undo() {
     inked = false;
     strokes = ours ? [] : strokes.slice(0, -1);
-    ours = false;
+    ours = greeting = false;
     tell(true);
   }
-  /** Puts strokes on the sheet. Those that are `own` to the page give way to the reader's first one. */
-  function show(given, own) {
-    [strokes, ours, inked] = [given, own, false];
+  /** Puts strokes on the sheet. Those that are `own` to the page give way to the reader's first one; the first `greets`. */
+  function show(given, own = false, greets = false) {
+    [strokes, ours, greeting, inked] = [given, own, greets, false];
     tell(true);
   }
   draw();

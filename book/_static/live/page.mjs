@@ -77,18 +77,16 @@ function drawPanel(root) {
     update({ strokes: strokes.map((points) => points.slice()) });
     if (finished && state.trace) heard.textContent = state.empty ? TEXT.pad.nothing : TEXT.pad.heard(best(state.trace.probabilities), Math.max(...state.trace.probabilities));
   });
-  const example = (digit) => {
-    sheet.show(EXAMPLES[digit][variants[digit]++ % EXAMPLES[digit].length], true);
-  };
+  const example = (digit, greets = false) => sheet.show(EXAMPLES[digit][variants[digit]++ % EXAMPLES[digit].length], true, greets);
   const button = (label, onclick, more = {}) => h("button.live-button", { type: "button", onclick, ...more }, label);
   root.append(
     h("div.live-desk", {},
-      h("div", {}, sheet.element, h("div.live-tools", {}, note, button(TEXT.pad.undo, sheet.undo), button(TEXT.pad.clear, () => sheet.show([], false)))),
+      h("div", {}, sheet.element, h("div.live-tools", {}, note, button(TEXT.pad.undo, sheet.undo), button(TEXT.pad.clear, () => sheet.show([])))),
       h("div.live-answer", {}, h("div.live-top", {}, h("figure", {}, seen, h("figcaption", {}, TEXT.pad.seen)), says), answers.element)),
     h("div.live-examples", {}, h("span", {}, TEXT.pad.examples), ...EXAMPLES.map((_, digit) => button(String(digit), () => example(digit), { "aria-label": TEXT.pad.example(digit) }))),
     h("p.quiet", { id: "live-keys" }, TEXT.pad.keys), heard);
   variants[FIRST[0]] = FIRST[1];
-  example(FIRST[0]);
+  example(FIRST[0], true);
   return ({ image, trace, empty }) => {
     paintGrey(seen, 28, image);
     answers.show(empty ? undefined : trace.probabilities);
