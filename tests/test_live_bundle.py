@@ -117,8 +117,11 @@ def test_the_colours_are_those_of_the_book():
 
 @needs_node
 def test_the_catalogue_has_words_for_each_experiment():
-    code = f"""import {{ EN }} from "{MODULES}/text/en.mjs"; import {{ REPAIRS, SHUFFLES }} from "{MODULES}/experiments.mjs";
-    console.log(JSON.stringify([EN.experiments, [...SHUFFLES, ...REPAIRS], [0.5, 0.9929, 0.99999, 1].map(EN.percent)]))"""
+    code = f"""
+    import {{ EN }} from "{MODULES}/text/en.mjs";
+    import {{ REPAIRS, SHUFFLES }} from "{MODULES}/experiments.mjs";
+    const percents = [0.5, 0.9929, 0.99999, 1].map(EN.percent);
+    console.log(JSON.stringify([EN.experiments, [...SHUFFLES, ...REPAIRS], percents]))"""
     done = subprocess.run(["node", "--input-type=module", "-e", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     words, shown, percents = json.loads(done.stdout)
