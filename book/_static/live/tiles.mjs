@@ -24,7 +24,7 @@ export function tiles({ label, columns, count, name, lead = "", kind = "", onCho
     let to = chosen + step;
     if (lead && chosen === 0) to = step > 0 ? 1 : 0;
     else if (to < first) to = lead ? 0 : chosen;
-    if (to < count && to !== chosen) onChoose(to);
+    if (to < count && to !== chosen) onChoose((chosen = to)); // two keys may come before the page is drawn
   }
 
   return {
