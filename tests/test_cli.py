@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +16,9 @@ from PIL import Image
 from vit_tutorial import cli, runs
 from vit_tutorial.cli import main
 from vit_tutorial.data import NAMES, load_dataset
+from vit_tutorial.live import export_model
 from vit_tutorial.recipes import RECIPES
+from vit_tutorial.runs import load_recorded
 from vit_tutorial.training import evaluate
 from vit_tutorial.what_matters import Sweep
 
@@ -49,6 +52,18 @@ def test_train_and_evaluate(own_folder, capsys):
     out = capsys.readouterr().out
     assert out.startswith("digits-3, your own run: test accuracy ")
     assert f"after its training: {metrics['test']['accuracy']:.2%}; weights: runs/digits-3/" in out
+
+
+def test_export_writes_what_the_page_loads(own_folder, capsys):
+    main(["export", "mnist-fixed", "page.js"])
+    name, exported = re.fullmatch(
+        r"\(globalThis.models \?\?= {}\)\[(.*?)\] = (.*);\n", Path("page.js").read_text()
+    ).groups()
+    assert json.loads(name) == "mnist-fixed"
+    assert json.loads(exported) == json.loads(json.dumps(export_model(*load_recorded("mnist-fixed"))))
+    assert capsys.readouterr().out == f"mnist-fixed: {Path('page.js').stat().st_size / 1000:.0f} kB in page.js\n"
+    with pytest.raises(SystemExit, match="no finished run 'nope'"):
+        main(["export", "nope", "page.js"])
 
 
 def test_evaluate_with_a_folder_that_has_changed(own_folder, monkeypatch, capsys):

@@ -1,12 +1,17 @@
 """What a page from disk may run: modules as one script inside it."""
 
+import json
 import re
 import shutil
 import subprocess
 
 import pytest
-from _ext.live import MODULES, bundle, enliven
+from _ext.live import LINES, MODULES, bundle, enliven, lines_of, still, substitutions, write_files
 from bs4 import BeautifulSoup
+
+from vit_tutorial import patchify
+from vit_tutorial.live import INTERVENTIONS, MEASURED
+from vit_tutorial.plots import COLOURS
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed")
 
@@ -86,3 +91,52 @@ def test_a_page_gets_each_script_that_it_asks_for_once_and_unchanged():
         bundle(MODULES / "digit.mjs"),
     ]
     assert page.body.contents[-1].name == "script"
+
+
+# The page "Draw a digit" -------------------------------------------------------------------------------------------
+
+
+def test_the_lines_shown_are_the_package_s_own():
+    assert lines_of(patchify).split("\n")[-1] == (
+        '    return rearrange(images, "b c (gh ph) (gw pw) -> b (gh gw) (c ph pw)", ph=ph, pw=pw)'
+    )
+    assert "raise" not in lines_of(patchify) and '"""' not in lines_of(patchify)
+    assert lines_of(json.loads).startswith("def loads(") and "isinstance" in lines_of(json.loads)
+    found = substitutions()
+    page = (MODULES.parent.parent / "live.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"{{ (\w+) }}", page)) == set(found) and len(LINES) == 5
+
+
+def test_the_colours_are_those_of_the_book():
+    style = (MODULES / "live.css").read_text(encoding="utf-8")
+    light = dict(re.findall(r"--live-(\w+): (#\w+);", style[: style.index("}")]))
+    names = {"class": "class token", "token": "projection"}
+    for name in ("query", "key", "value", "class", "positions", "attention", "token"):
+        assert light[name] == COLOURS[names.get(name, name)].lower()
+
+
+@needs_node
+def test_the_catalogue_has_words_for_each_experiment():
+    code = f"""
+    import {{ EN }} from "{MODULES}/text/en.mjs";
+    import {{ REPAIRS, SHUFFLES }} from "{MODULES}/experiments.mjs";
+    const percents = [0.5, 0.9929, 0.99999, 1].map(EN.percent);
+    console.log(JSON.stringify([EN.experiments, [...SHUFFLES, ...REPAIRS], percents]))"""
+    done = subprocess.run(["node", "--input-type=module", "-e", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    words, shown, percents = json.loads(done.stdout)
+    assert set(words) == set(shown) == set(INTERVENTIONS) and len(shown) == len(INTERVENTIONS)
+    assert all(set(text) == {"title", "what", "why"} for text in words.values())
+    assert percents == ["50 %", "99.3 %", "99.9 %", "100 %"]
+
+
+def test_the_book_gets_the_models_with_what_was_measured(tmp_path):
+    (tmp_path / "live").mkdir()
+    write_files(tmp_path)
+    rows = json.loads(MEASURED.read_text(encoding="utf-8"))["runs"]
+    for run in ("mnist", "mnist-patch4"):
+        text = (tmp_path / "live" / f"{run}.js").read_text(encoding="utf-8")
+        assert json.loads(text.partition(" = ")[2].rstrip().rstrip(";"))["measured"] == rows[run]
+    drawing = BeautifulSoup((tmp_path / "live/still.svg").read_text(encoding="utf-8"), "html.parser")
+    bars = [float(re.search(r"h([\d.]+)v12", path["d"])[1]) for path in drawing.select("path[d$='H510z']")]
+    assert bars.index(max(bars)) == 4 and drawing.svg["viewbox"] == "0 0 700 260" and still().count("<path") == 1578

@@ -31,6 +31,7 @@ NEEDED_BY = {
     "searchtools": "#search-results",
     "searchindex": "#search-results",
     "language_data": "#search-results",
+    "live.css": "[data-live]",
 }
 
 
@@ -128,6 +129,7 @@ def finish_pages(app, exception) -> None:
         return
     source, out, icons = Path(app.srcdir), Path(app.outdir), set()
     drawn = drawing((source / "book/_static/model.svg").read_text(encoding="utf-8"))
+    live.write_files(out / "_static")
     for path in sorted(out.rglob("*.html")):
         if "_static" in path.relative_to(out).parts:
             continue
