@@ -44,13 +44,13 @@ def element(number: str, live: Live, words: dict) -> str:
         raise ValueError(f"{WORDS.name} has words for {', '.join(words)}, and none for {live.module!r}")
     given = {"text": words[live.module] | words["shared"], "data": live.data()}
     told = json.dumps(given, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
-    place = f"live-{number.replace('.', '-')}"
+    place = f"fig-{number.replace('.', '-')}"
     return (
         f'<div class="live-figure" data-live="figures/{live.module}" id="{place}">'
-        f'<p class="live-invitation"><strong>{words["shared"]["try"]}</strong> {words[live.module]["invitation"]}</p>'
-        f'<button type="button" class="live-switch" aria-expanded="false" aria-controls="{place}-stage">'
+        f'<p class="fig-invitation"><strong>{words["shared"]["try"]}</strong> {words[live.module]["invitation"]}</p>'
+        f'<button type="button" class="fig-switch" aria-expanded="false" aria-controls="{place}-stage">'
         f'{words["shared"]["start"]}</button>'
-        f'<div class="live-stage" id="{place}-stage" role="group" aria-label="{words[live.module]["name"]}" hidden></div>'
+        f'<div class="fig-stage" id="{place}-stage" role="group" aria-label="{words[live.module]["name"]}" hidden></div>'
         f'<script type="application/json">{told}</script></div>'
     )
 

@@ -1,6 +1,6 @@
 // Elements of the page in one line each.
 
-const SVG = new Set(["svg", "polyline", "circle", "path", "rect"]);
+const SVG = new Set(["svg", "g", "polyline", "polygon", "line", "circle", "path", "rect", "text"]);
 
 /** h("p.note", { id: "a", onclick }, "text", child): an element with its class, attributes, listeners and children. */
 export function h(name, attributes = {}, ...children) {

@@ -1,6 +1,7 @@
 // Figure 3.3: the pencil's three tokens. Queries and values can be changed, the values by dragging; scores may be heated.
 
-import { button, columns, el, figure, number, say, slider, svg, told } from "./stage.mjs";
+import { button, columns, figure, number, say, slider, told } from "./stage.mjs";
+import { h } from "../dom.mjs";
 import { attentionScores, mix, softmax } from "../vit.mjs";
 
 const LOW = -3, HIGH = 15, HOT = 4, COLD = 1 / 4;
@@ -13,33 +14,33 @@ figure("attention", (stage, data, text) => {
   restore();
 
   // What each token brings, in boxes.
-  const box = (rows, i, j, label, kind, limits) => el("input", {
-    type: "number", class: `live-${kind}`, "aria-label": label, value: rows()[i][j], ...limits,
+  const box = (rows, i, j, label, kind, limits) => h("input", {
+    type: "number", class: `fig-${kind}`, "aria-label": label, value: rows()[i][j], ...limits,
     oninput: ({ target }) => { if (target.validity.valid && target.value !== "") { rows()[i][j] = +target.value; draw(); } },
   });
   const queryBoxes = names.map((_, i) => features.map((feature, j) => box(() => queries, i, j, `${names[i]}, ${say(text.query, { feature })}`, "query", { min: 0, max: 4, step: "any" })));
   const valueBoxes = names.map((_, i) => [0, 1].map((j) => box(() => values, i, j, `${names[i]}, ${say(text.value, { axis: j + 1 })}`, "value", { min: LOW + 1, max: HIGH - 1, step: "any" })));
-  const brings = el("table", { class: "live-table" }, el("caption", {}, text.brings),
-    el("thead", {}, el("tr", {}, el("td"), el("th", { colspan: 4, scope: "colgroup", class: "live-query-ink" }, text.queries), el("th", { colspan: 2, scope: "colgroup", class: "live-value-ink" }, text.values))),
-    el("tbody", {}, ...names.map((name, i) => el("tr", {}, el("th", { scope: "row" }, name), ...[...queryBoxes[i], ...valueBoxes[i]].map((input) => el("td", {}, input))))));
+  const brings = h("table", { class: "fig-table" }, h("caption", {}, text.brings),
+    h("thead", {}, h("tr", {}, h("td"), h("th", { colspan: 4, scope: "colgroup", class: "fig-query-ink" }, text.queries), h("th", { colspan: 2, scope: "colgroup", class: "fig-value-ink" }, text.values))),
+    h("tbody", {}, ...names.map((name, i) => h("tr", {}, h("th", { scope: "row" }, name), ...[...queryBoxes[i], ...valueBoxes[i]].map((input) => h("td", {}, input))))));
 
   // The softmax, a row for each reader.
-  const cells = names.map(() => names.map(() => el("td", { class: "live-weight" }))), outputCells = names.map(() => el("td"));
-  const weighs = el("table", { class: "live-table" }, el("caption", {}, text.weights),
-    el("thead", {}, el("tr", {}, el("th", { scope: "col", class: "live-key-ink" }, text.key), ...names.map((name, j) => el("th", { scope: "col" }, name, el("br"), el("span", { class: "live-key-ink" }, keys[j].join(" ")))), el("th", { scope: "col" }, text.output))),
-    el("tbody", {}, ...names.map((name, i) => {
-      const radio = el("input", { type: "radio", name: "live-reader", "aria-label": say(text.reader, { name }), onchange: () => { reader = i; draw(); } });
+  const cells = names.map(() => names.map(() => h("td", { class: "fig-weight" }))), outputCells = names.map(() => h("td"));
+  const weighs = h("table", { class: "fig-table" }, h("caption", {}, text.weights),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col", class: "fig-key-ink" }, text.key), ...names.map((name, j) => h("th", { scope: "col" }, name, h("br"), h("span", { class: "fig-key-ink" }, keys[j].join(" ")))), h("th", { scope: "col" }, text.output))),
+    h("tbody", {}, ...names.map((name, i) => {
+      const radio = h("input", { type: "radio", name: "fig-reader", "aria-label": say(text.reader, { name }), onchange: () => { reader = i; draw(); } });
       radio.checked = i === reader;
-      return el("tr", {}, el("th", { scope: "row" }, el("label", {}, radio, " ", name)), ...cells[i], outputCells[i]);
+      return h("tr", {}, h("th", { scope: "row" }, h("label", {}, radio, " ", name)), ...cells[i], outputCells[i]);
     })));
 
   // The plane. Its second number points up.
   const up = ([x, y]) => [x, -y];
-  const triangle = svg("polygon", { class: "live-shade" });
-  const rays = names.map(() => svg("line", { class: "live-attention-line" }));
-  const dots = names.map((name, i) => svg("g", {}, svg("circle", { r: 0.42, class: "live-attention" }), svg("text", { ...BESIDE[i], class: "live-attention-ink" }, name)));
-  const handles = names.map((name, i) => svg("g", {
-    class: "live-handle", tabindex: 0, role: "slider", "aria-label": say(text.valueOf, { name }), "aria-valuemin": LOW + 1, "aria-valuemax": HIGH - 1,
+  const triangle = h("polygon", { class: "fig-shade" });
+  const rays = names.map(() => h("line", { class: "fig-attention-line" }));
+  const dots = names.map((name, i) => h("g", {}, h("circle", { r: 0.42, class: "fig-attention" }), h("text", { ...BESIDE[i], class: "fig-attention-ink" }, name)));
+  const handles = names.map((name, i) => h("g", {
+    class: "fig-handle", tabindex: 0, role: "slider", "aria-label": say(text.valueOf, { name }), "aria-valuemin": LOW + 1, "aria-valuemax": HIGH - 1,
     onpointerdown: (event) => event.currentTarget.setPointerCapture(event.pointerId),
     onpointermove: (event) => { if (event.currentTarget.hasPointerCapture(event.pointerId)) move(i, pointed(event)); },
     onkeydown: (event) => {
@@ -48,9 +49,9 @@ figure("attention", (stage, data, text) => {
       event.preventDefault();
       move(i, values[i].map((value, axis) => value + step[axis]));
     },
-  }, svg("circle", { r: 1.6, class: "live-grip" }), svg("rect", { x: -0.45, y: -0.45, width: 0.9, height: 0.9, class: "live-value" }), svg("text", { y: 1.5, "text-anchor": "middle", class: "live-value-ink" }, name)));
-  const plane = svg("svg", { viewBox: `${LOW} ${-HIGH} ${HIGH - LOW} ${HIGH - LOW}`, class: "live-plane", "aria-label": text.plane, role: "group" },
-    svg("path", { d: `M${LOW} 0H${HIGH}M0 ${-HIGH}V${-LOW}`, class: "live-axis" }), triangle, ...rays, ...handles, ...dots);
+  }, h("circle", { r: 1.6, class: "fig-grip" }), h("rect", { x: -0.45, y: -0.45, width: 0.9, height: 0.9, class: "fig-value" }), h("text", { y: 1.5, "text-anchor": "middle", class: "fig-value-ink" }, name)));
+  const plane = h("svg", { viewBox: `${LOW} ${-HIGH} ${HIGH - LOW} ${HIGH - LOW}`, class: "fig-plane", "aria-label": text.plane, role: "group" },
+    h("path", { d: `M${LOW} 0H${HIGH}M0 ${-HIGH}V${-LOW}`, class: "fig-axis" }), triangle, ...rays, ...handles, ...dots);
 
   const pointed = (event) => {
     const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(plane.getScreenCTM().inverse());
@@ -79,7 +80,7 @@ figure("attention", (stage, data, text) => {
       three.forEach((j) => {
         const weight = weights[3 * i + j];
         cells[i][j].style.setProperty("--share", `${70 * weight}%`);
-        cells[i][j].replaceChildren(el("b", {}, number(weight, 2)), el("small", {}, number(scores[3 * i + j], 1)));
+        cells[i][j].replaceChildren(h("b", {}, number(weight, 2)), h("small", {}, number(scores[3 * i + j], 1)));
       });
       outputCells[i].textContent = output(i).map((value) => number(value, 1)).join(", ");
       outputCells[i].parentElement.classList.toggle("is-chosen", i === reader);

@@ -1,7 +1,8 @@
 // Figure 8.7: where the class token looks as training goes on, in any layer and head, and how much of it is on the object.
 
 import { chart } from "./chart.mjs";
-import { columns, el, figure, menu, number, say, slider, told } from "./stage.mjs";
+import { columns, figure, menu, number, say, slider, told } from "./stage.mjs";
+import { h } from "../dom.mjs";
 import { decoded, tiles } from "./tiles.mjs";
 
 figure("growing", async (stage, data, text) => {
@@ -14,9 +15,9 @@ figure("growing", async (stage, data, text) => {
   const epochSlider = slider(text.epoch, { min: 0, max: epochs.length - 1, value: at, told: (i) => (epochs[i] ? String(epochs[i]) : text.untrained) }, (value) => { at = value; draw(); });
   const layerMenu = menu(text.layer, numbered(text.allLayers, layers, text.one), layer, (value) => { layer = +value; draw(); });
   const headMenu = menu(text.head, numbered(text.allHeads, heads, text.one), head, (value) => { head = +value; draw(); });
-  const line = told(4), gallery = el("div", { class: "live-tiles", role: "img", "aria-label": text.gallery }, ...images.map(({ element }) => element));
-  const host = el("div"), controls = el("div", { class: "live-controls" }, epochSlider.element, layerMenu.element, headMenu.element);
-  stage.append(controls, gallery, columns([el("p", { class: "live-title" }, el("span", { class: "live-swatch", style: "border-color: var(--other)" }), text.accuracy, el("br"), el("span", { class: "live-swatch", style: "border-color: var(--attention)" }), text.onObject), host], [line]));
+  const line = told(4), gallery = h("div", { class: "fig-tiles", role: "img", "aria-label": text.gallery }, ...images.map(({ element }) => element));
+  const host = h("div"), controls = h("div", { class: "fig-controls" }, epochSlider.element, layerMenu.element, headMenu.element);
+  stage.append(controls, gallery, columns([h("p", { class: "fig-title" }, h("span", { class: "fig-swatch", style: "border-color: var(--other)" }), text.accuracy, h("br"), h("span", { class: "fig-swatch", style: "border-color: var(--attention)" }), text.onObject), host], [line]));
 
   const onObject = (stage_) => data.on_object[stage_][layer + 1][head + 1];
 

@@ -1,6 +1,7 @@
 // Figure 1.2: the photograph cut into patches of any size, right by rearrange and scrambled by a bare reshape.
 
-import { el, figure, say, slider, told } from "./stage.mjs";
+import { figure, say, slider, told } from "./stage.mjs";
+import { h } from "../dom.mjs";
 
 const CHANNELS = 3, FRAME = 3;
 
@@ -24,21 +25,21 @@ figure("patches", async (stage, data, text) => {
   const { side, sizes } = data, photo = new Image();
   photo.src = data.photo;
   await photo.decode();
-  const pen = el("canvas", { width: side, height: side }).getContext("2d");
+  const pen = h("canvas", { width: side, height: side }).getContext("2d");
   pen.drawImage(photo, 0, 0);
   const image = channelsFirst(pen.getImageData(0, 0, side, side).data, side);
 
   let size = 32, token = 0;
   const ways = Object.keys(source), line = told(), counts = told(1);
-  const canvases = ways.map((way) => el("canvas", { role: "img", onclick: (event) => pick(way, event) }));
+  const canvases = ways.map((way) => h("canvas", { role: "img", onclick: (event) => pick(way, event) }));
   const sizeSlider = slider(text.size, { min: 0, max: sizes.length - 1, value: sizes.indexOf(size), told: (i) => say(text.pixels, { size: sizes[i] }) }, (i) => {
     size = sizes[i];
     tokenSlider.input.max = (side / size) ** 2 - 1;
     tokenSlider.set(0);
   });
   const tokenSlider = slider(text.token, { min: 0, max: (side / size) ** 2 - 1, value: token, told: (value) => say(text.of, { token: value, last: (side / size) ** 2 - 1 }) }, (value) => { token = value; draw(); });
-  stage.append(el("div", { class: "live-controls" }, sizeSlider.element, tokenSlider.element), counts,
-    el("div", { class: "live-pair" }, ...ways.map((way, i) => el("figure", {}, el("figcaption", {}, text[way]), canvases[i]))), line);
+  stage.append(h("div", { class: "fig-controls" }, sizeSlider.element, tokenSlider.element), counts,
+    h("div", { class: "fig-pair" }, ...ways.map((way, i) => h("figure", {}, h("figcaption", {}, text[way]), canvases[i]))), line);
 
   const gap = () => (size < 4 ? 0 : Math.max(1, Math.round(size / 8))); // patches lift apart
   function pick(way, event) {

@@ -1,6 +1,7 @@
 // Figure 2.7: which positions are alike, for three tables and any patch; the tokens may arrive in another order.
 
-import { button, columns, el, figure, menu, number, say, slider, svg, told, viridis } from "./stage.mjs";
+import { button, columns, figure, menu, number, say, slider, told, viridis } from "./stage.mjs";
+import { h } from "../dom.mjs";
 import { shuffled } from "../interventions.mjs";
 import { sincos2d } from "../vit.mjs";
 
@@ -21,13 +22,13 @@ figure("positions", (stage, data, text) => {
   };
   let table = "two", row = 3, column = 3, order = inOrder, shuffles = 0;
 
-  const cells = inOrder.map((place) => svg("g", { transform: `translate(${place % side} ${Math.floor(place / side)})` },
-    svg("rect", { width: 0.96, height: 0.96, onclick: () => look(order[place]) }), svg("text", { x: 0.48, y: 0.6 })));
-  const frame = svg("rect", { class: "live-frame", width: 0.96, height: 0.96 });
-  const grid = svg("svg", { viewBox: `-0.1 -0.1 ${side + 0.2} ${side + 0.2}`, class: "live-cells", role: "img" }, ...cells, frame);
+  const cells = inOrder.map((place) => h("g", { transform: `translate(${place % side} ${Math.floor(place / side)})` },
+    h("rect", { width: 0.96, height: 0.96, onclick: () => look(order[place]) }), h("text", { x: 0.48, y: 0.6 })));
+  const frame = h("rect", { class: "fig-frame", width: 0.96, height: 0.96 });
+  const grid = h("svg", { viewBox: `-0.1 -0.1 ${side + 0.2} ${side + 0.2}`, class: "fig-cells", role: "img" }, ...cells, frame);
   const steps = [0, 0.25, 0.5, 0.75, 1].map(viridis).join(", ");
-  const scale = el("div", {}, el("div", { class: "live-scale", style: `background: linear-gradient(to right, ${steps})` }),
-    el("div", { class: "live-ends" }, el("span", {}, `≤ ${lowest}`), el("span", {}, text.cosine), el("span", {}, "1")));
+  const scale = h("div", {}, h("div", { class: "fig-scale", style: `background: linear-gradient(to right, ${steps})` }),
+    h("div", { class: "fig-ends" }, h("span", {}, `≤ ${lowest}`), h("span", {}, text.cosine), h("span", {}, "1")));
 
   const tableMenu = menu(text.table, Object.entries(text.tables), table, (value) => { table = value; draw(); });
   const rowSlider = slider(text.row, { min: 0, max: side - 1, value: row }, (value) => { row = value; draw(); });
@@ -35,7 +36,7 @@ figure("positions", (stage, data, text) => {
   const shuffle = button(text.shuffle, () => { order = shuffled(n, ++shuffles); draw(); });
   const restore = button(text.restore, () => { order = inOrder; draw(); });
   const line = told(6);
-  stage.append(columns([grid, scale], [tableMenu.element, rowSlider.element, columnSlider.element, el("div", { class: "live-controls" }, shuffle, restore), line]));
+  stage.append(columns([grid, scale], [tableMenu.element, rowSlider.element, columnSlider.element, h("div", { class: "fig-controls" }, shuffle, restore), line]));
 
   function look(patch) {
     rowSlider.set(Math.floor(patch / side));

@@ -1,7 +1,8 @@
 // Figure 7.9: three runs, epoch by epoch, with the learning rate that each has left.
 
 import { chart } from "./chart.mjs";
-import { columns, el, figure, number, say, slider, told } from "./stage.mjs";
+import { columns, figure, number, say, slider, told } from "./stage.mjs";
+import { h } from "../dom.mjs";
 
 const COLOURS = ["var(--better)", "var(--better)", "var(--other)"], DASHED = [false, true, false];
 
@@ -10,11 +11,11 @@ figure("recipes", (stage, data, text) => {
   const last = Math.max(...runs.map(({ x }) => x.length)), xs = [1, 10, 20, 30];
   const accuracy = chart({ height: 240, from: [1, 20], to: [last, 90], xs, ys: [20, 40, 60, 80], xName: text.epoch, label: text.accuracyChart, curves: runs.map((run) => ({ ...run, y: run.accuracy })) });
   const rate = chart({ height: 130, from: [1, 0], to: [last, 100], xs, ys: [0, 50, 100], xName: text.epoch, label: text.rateChart, curves: runs.map((run) => ({ ...run, y: run.rate })) });
-  const line = told(4), cells = runs.map(() => [el("td"), el("td")]);
-  const table = el("table", { class: "live-table live-left" }, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, text.run), el("th", { scope: "col" }, text.accuracy), el("th", { scope: "col" }, text.rate))),
-    el("tbody", {}, ...runs.map(({ name, colour, dashed }, i) => el("tr", {}, el("th", { scope: "row" }, el("span", { class: dashed ? "live-swatch is-dashed" : "live-swatch", style: `border-color: ${colour}` }), name), ...cells[i]))));
+  const line = told(4), cells = runs.map(() => [h("td"), h("td")]);
+  const table = h("table", { class: "fig-table fig-left" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, text.run), h("th", { scope: "col" }, text.accuracy), h("th", { scope: "col" }, text.rate))),
+    h("tbody", {}, ...runs.map(({ name, colour, dashed }, i) => h("tr", {}, h("th", { scope: "row" }, h("span", { class: dashed ? "fig-swatch is-dashed" : "fig-swatch", style: `border-color: ${colour}` }), name), ...cells[i]))));
   const epochs = slider(text.epoch, { min: 1, max: last, value: 5 }, draw);
-  stage.append(epochs.element, columns([el("p", { class: "live-title" }, text.accuracyTitle), accuracy.picture, el("p", { class: "live-title" }, text.rateTitle), rate.picture], [table, line]));
+  stage.append(epochs.element, columns([h("p", { class: "fig-title" }, text.accuracyTitle), accuracy.picture, h("p", { class: "fig-title" }, text.rateTitle), rate.picture], [table, line]));
 
   function draw(epoch) {
     [accuracy, rate].forEach((each) => each.mark(epoch));

@@ -1,24 +1,6 @@
-// What the live figures share: the button that starts one, controls with their labels, and elements in one line.
+// What the live figures share: the button that starts one, and controls with their labels.
 
-const SVG = "http://www.w3.org/2000/svg";
-
-/** An element with attributes and children. What begins with "on" is a listener; null and false leave an attribute out. */
-export function el(tag, attributes = {}, ...children) {
-  return filled(document.createElement(tag), attributes, children);
-}
-
-/** The same for what stands in an <svg>. */
-export function svg(tag, attributes = {}, ...children) {
-  return filled(document.createElementNS(SVG, tag), attributes, children);
-}
-
-function filled(element, attributes, children) {
-  for (const [name, value] of Object.entries(attributes))
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (value !== null && value !== false) element.setAttribute(name, value === true ? "" : value);
-  element.append(...children);
-  return element;
-}
+import { h } from "../dom.mjs";
 
 /** A sentence of the catalogue with its {places} filled. */
 export const say = (sentence, values) => sentence.replace(/\{(\w+)\}/g, (_, name) => values[name]);
@@ -26,41 +8,37 @@ export const say = (sentence, values) => sentence.replace(/\{(\w+)\}/g, (_, name
 /** A number with so many digits behind the point, and a true minus. */
 export const number = (value, digits = 0) => value.toFixed(digits).replace("-", "−").replace(/^−(0\.?0*)$/, "$1");
 
-let controls = 0;
-
 /** A slider: its label, and what `told` makes of its value. `changed` hears every new value. */
 export function slider(label, { min, max, step = 1, value, told = String }, changed) {
-  const id = `live-control-${++controls}`, shown = el("output", { for: id });
-  const input = el("input", { type: "range", id, min, max, step, value });
+  const shown = h("output"), input = h("input", { type: "range", min, max, step, value });
   const tell = () => { shown.textContent = told(+input.value); input.setAttribute("aria-valuetext", shown.textContent); };
   input.addEventListener("input", () => { tell(); changed(+input.value); });
   tell();
   const set = (to) => { input.value = to; tell(); changed(+input.value); };
-  return { element: el("div", { class: "live-control" }, el("label", { for: id }, label), input, shown), input, set };
+  return { element: h("div", { class: "fig-control" }, h("label", {}, h("span", {}, label), input), shown), input, set };
 }
 
 /** A menu of [value, name] pairs. */
 export function menu(label, options, value, changed) {
-  const id = `live-control-${++controls}`;
-  const input = el("select", { id, onchange: () => changed(input.value) });
-  input.append(...options.map(([key, name]) => el("option", { value: key, selected: key === value }, name)));
-  return { element: el("div", { class: "live-control" }, el("label", { for: id }, label), input), input };
+  const input = h("select", { onchange: () => changed(input.value) });
+  input.append(...options.map(([key, name]) => h("option", { value: key, selected: key === value }, name)));
+  return { element: h("div", { class: "fig-control" }, h("label", {}, h("span", {}, label), input)), input };
 }
 
-export const button = (label, pressed) => el("button", { type: "button", onclick: pressed }, label);
+export const button = (label, pressed) => h("button", { type: "button", onclick: pressed }, label);
 
 /** A tick box. */
 export function tick(label, value, changed) {
-  const input = el("input", { type: "checkbox", onchange: () => changed(input.checked) });
+  const input = h("input", { type: "checkbox", onchange: () => changed(input.checked) });
   input.checked = value;
-  return { element: el("label", { class: "live-tick" }, input, " ", label), input };
+  return { element: h("label", { class: "fig-tick" }, input, " ", label), input };
 }
 
 /** Side by side where there is room. */
-export const columns = (...contents) => el("div", { class: "live-columns" }, ...contents.map((content) => el("div", { class: "live-column" }, ...content)));
+export const columns = (...contents) => h("div", { class: "fig-columns" }, ...contents.map((content) => h("div", { class: "fig-column" }, ...content)));
 
 /** A sentence that is read out when it changes, with room for so many lines that nothing below it moves. */
-export const told = (lines = 3) => el("p", { class: "live-told", role: "status", style: `--lines: ${lines}` });
+export const told = (lines = 3) => h("p", { class: "fig-told", role: "status", style: `--lines: ${lines}` });
 
 /** The colour that a share of 0 to 1 has on matplotlib's viridis, the colours of the book's maps. */
 const VIRIDIS = [[68, 1, 84], [72, 40, 120], [62, 74, 137], [49, 104, 142], [38, 130, 142], [31, 158, 137], [53, 183, 121], [109, 205, 89], [180, 222, 44], [253, 231, 37]];
@@ -72,7 +50,7 @@ export function viridis(share) {
 /** Has a figure's button start it: `draw` gets the empty stage, the data and the words, once. */
 export function figure(name, draw) {
   for (const root of document.querySelectorAll(`[data-live="figures/${name}"]`)) {
-    const [control, stage, given] = [".live-switch", ".live-stage", "script"].map((part) => root.querySelector(part));
+    const [control, stage, given] = [".fig-switch", ".fig-stage", "script"].map((part) => root.querySelector(part));
     const { data, text } = JSON.parse(given.textContent);
     control.addEventListener("click", () => {
       const live = root.classList.toggle("is-live");

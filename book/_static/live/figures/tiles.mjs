@@ -1,6 +1,6 @@
 // Ten small images, each above its attention map: the image pale and grey, and the more attention, the more colour.
 
-import { el } from "./stage.mjs";
+import { h } from "../dom.mjs";
 
 const PALE = 0.55, INDIGO = [51, 34, 136], FULL = 0.95; // as plots.overlay_map draws
 
@@ -13,7 +13,7 @@ export async function tiles(address, side, names) {
   strip.src = address;
   await strip.decode();
   return names.map((name, i) => {
-    const [picture, map] = [0, 1].map(() => el("canvas", { width: side, height: side, "aria-hidden": "true" }));
+    const [picture, map] = [0, 1].map(() => h("canvas", { width: side, height: side, "aria-hidden": "true" }));
     const pen = picture.getContext("2d"), brush = map.getContext("2d");
     pen.drawImage(strip, -i * side, 0);
     const seen = pen.getImageData(0, 0, side, side).data;
@@ -29,6 +29,6 @@ export async function tiles(address, side, names) {
         }
       brush.putImageData(drawn, 0, 0);
     };
-    return { element: el("figure", {}, picture, map, el("figcaption", {}, name)), picture, map, paint };
+    return { element: h("figure", {}, picture, map, h("figcaption", {}, name)), picture, map, paint };
   });
 }

@@ -1,16 +1,17 @@
 // Figure 12.3: each patient beside its healthy twin, without names. The reader says which is sick, and sees.
 
-import { button, el, figure, menu, number, say, told } from "./stage.mjs";
+import { button, figure, menu, number, say, told } from "./stage.mjs";
+import { h } from "../dom.mjs";
 import { shuffled } from "../interventions.mjs";
 
 const LETTERS = ["A", "B"], DIGITS = { accuracy: 1, loss: 2 }, BETTER = { accuracy: 1, loss: -1 };
 
 figure("ward", (stage, data, text) => {
-  const { patients } = data, line = told(3), list = el("div", { class: "live-ward" });
+  const { patients } = data, line = told(3), list = h("div", { class: "fig-ward" });
   let column = "accuracy", games = 0, guesses;
   const columns = menu(text.judge, Object.entries(text.columns), column, (value) => { column = value; begin(); });
   const again = button(text.again, () => begin());
-  stage.append(el("div", { class: "live-controls" }, columns.element, again), line, list);
+  stage.append(h("div", { class: "fig-controls" }, columns.element, again), line, list);
 
   /** Whether the sick model does worse, better, or neither for sure. */
   const verdict = ({ effect: [, low, high] }) => (low > 0 === high > 0 ? (low > 0 === BETTER[column] > 0 ? "better" : "clear") : "hidden");
@@ -26,9 +27,9 @@ figure("ward", (stage, data, text) => {
     const measured = patient[column], runs = LETTERS.map((_, side) => (side === sickSide ? measured.sick : measured.healthy));
     const all = runs.flat(), low = Math.min(...all), high = Math.max(...all), digits = DIGITS[column];
     const place = (run) => `${4 + (92 * (run - low)) / (high - low || 1)}%`;
-    const strips = runs.map((values, side) => el("div", { class: "live-strip", role: "img", "aria-label": say(text.runs, { letter: LETTERS[side], runs: values.map((value) => number(value, digits)).join(", ") }) },
-      el("span", { "aria-hidden": "true" }, LETTERS[side]), el("span", { class: "live-dots" }, ...values.map((value) => el("i", { style: `left: ${place(value)}` })))));
-    const answer = el("p", { class: "live-answer" });
+    const strips = runs.map((values, side) => h("div", { class: "fig-strip", role: "img", "aria-label": say(text.runs, { letter: LETTERS[side], runs: values.map((value) => number(value, digits)).join(", ") }) },
+      h("span", { "aria-hidden": "true" }, LETTERS[side]), h("span", { class: "fig-dots" }, ...values.map((value) => h("i", { style: `left: ${place(value)}` })))));
+    const answer = h("p", { class: "fig-answer" });
     const buttons = LETTERS.map((letter, side) => button(say(text.guess, { letter }), () => guess(side)));
     const name = say(text.patient, patient) + (patient.kind ? `, ${text.kinds[patient.kind]}` : "");
 
@@ -44,8 +45,8 @@ figure("ward", (stage, data, text) => {
       line.prepend(`${name}: ${answer.textContent} `);
     }
 
-    const ends = el("div", { class: "live-ends" }, el("span", {}, number(low, digits)), el("span", {}, number(high, digits)));
-    return el("div", { role: "group", "aria-label": name }, el("b", {}, name), el("div", {}, ...strips, ends), el("div", { class: "live-buttons" }, ...buttons), answer);
+    const ends = h("div", { class: "fig-ends" }, h("span", {}, number(low, digits)), h("span", {}, number(high, digits)));
+    return h("div", { role: "group", "aria-label": name }, h("b", {}, name), h("div", {}, ...strips, ends), h("div", { class: "fig-buttons" }, ...buttons), answer);
   }
 
   function tell() {
