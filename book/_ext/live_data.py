@@ -102,18 +102,23 @@ def recipes() -> dict:
     return {"runs": runs}
 
 
-LEVELS, TOP = 12, 0.16  # of attention: so many steps on a scale of roots, and what is drawn no stronger
+CODE = {"levels": 12, "top": 0.16}  # of attention: so many steps on a scale of roots, and what is drawn no stronger
 
 
 def digits(maps: torch.Tensor) -> str:
     """Attention as digits in base 36, coarse enough to travel lightly."""
-    steps = ((maps / TOP).clamp(0, 1).sqrt() * (LEVELS - 1)).round().int()
+    steps = ((maps / CODE["top"]).clamp(0, 1).sqrt() * (CODE["levels"] - 1)).round().int()
     return "".join("0123456789abcdefghijklmnopqrstuvwxyz"[step] for step in steps.flatten().tolist())
 
 
 def first_of_each_class(images: Dataset) -> Dataset:
     """Ten images, chosen by no eye."""
     return images[torch.tensor([(images.labels == label).nonzero()[0, 0].item() for label in range(10)])]
+
+
+def strip(images: Dataset) -> str:
+    """Small images side by side, as one address."""
+    return webp(np.concatenate(images.images.permute(0, 2, 3, 1).numpy(), axis=1), 80)
 
 
 @torch.no_grad()
@@ -136,7 +141,12 @@ def growing() -> dict:
         maps = attention_map(weights_of(model, many, recipe), model.config)
         maps = torch.cat([maps.mean(dim=0, keepdim=True), maps])  # the mean over layers first, and over heads
         maps = torch.cat([maps.mean(dim=2, keepdim=True), maps], dim=2)
-        on_object.append([[100 * attention_mass(maps[layer, :, head], many.masks).mean().item() for head in range(3)] for layer in range(5)])
+        on_object.append(
+            [
+                [100 * attention_mass(maps[layer, :, head], many.masks).mean().item() for head in range(3)]
+                for layer in range(5)
+            ]
+        )
     return {
         "epochs": epochs,
         "accuracy": [round(100 * entry["val_accuracy"], 1) for entry in load_metrics("shapes-by-epoch")["history"]],
@@ -145,20 +155,54 @@ def growing() -> dict:
         "places": final.config.num_patches,
         "names": list(many.classes),
         "side": many.images.shape[-1],
-        "images": webp(np.concatenate(ten.images.permute(0, 2, 3, 1).numpy(), axis=1), 80),
+        "images": strip(ten),
         "maps": [digits(attention_map(weights_of(model, ten, recipe), model.config)) for model in models],
-        "levels": LEVELS,
-        "top": TOP,
         "limit": 0.08,
+        **CODE,
         "on_object": [[[round(head, 1) for head in layer] for layer in model] for model in on_object],
         "even": round(100 * many.masks.float().mean().item(), 1),
+    }
+
+
+def heads() -> dict:
+    """Chapter 8's `shapes` model and ten drawn images."""
+    model, _ = load_recorded("shapes")
+    ten = first_of_each_class(load_dataset("shapes", "test"))
+    return {
+        "names": list(ten.classes),
+        "side": ten.images.shape[-1],
+        "images": strip(ten),
+        "layers": model.config.depth,
+        "heads": model.config.num_heads,
+        "grid": model.config.grid_size[0],
+        "limit": 0.1,
+        **CODE,
+    }
+
+
+def every_row() -> dict:
+    """What each patch reads in each layer and head, and how far it looks, in pixels."""
+    model, recipe = load_recorded("shapes")
+    weights = weights_of(model, first_of_each_class(load_dataset("shapes", "test")), recipe)
+    rows = weights[..., 1:, 1:]  # without the class token
+    (gh, gw), (ph, pw) = model.config.grid_size, model.config.patch_size
+    places = torch.cartesian_prod(torch.arange(gh) * ph, torch.arange(gw) * pw).float()
+    distances = torch.cdist(places, places)
+    far = (rows / rows.sum(dim=-1, keepdim=True) * distances).sum(dim=-1)  # (layers, images, heads, patches)
+    return {
+        "rows": digits(rows),
+        "far": [round(each, 1) for each in far.flatten().tolist()],
+        "mean": [[round(head, 1) for head in layer] for layer in far.mean(dim=(1, 3)).tolist()],
+        "even": round(distances.mean().item(), 1),
     }
 
 
 def forest() -> dict:
     """Chapter 10's effects with their 95 % intervals: for each kind of change, for each change, for each data set."""
     groups, sets = literal("10_what_matters", "GROUPS"), ("mnist", "shapes", "cifar10")
-    groups["augmentation"]["no augmentation"] = groups["augmentation"].pop("none")  # sorted, it stands without its heading
+    groups["augmentation"]["no augmentation"] = groups["augmentation"].pop(
+        "none"
+    )  # sorted, it stands without its heading
     kinds = {kind: {change: {} for change in changes} for kind, changes in groups.items()}
     for name in sets:
         measured = per_cent(name, "val_accuracy")

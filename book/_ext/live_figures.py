@@ -21,6 +21,7 @@ class Live(NamedTuple):
     module: str  # of book/_static/live/figures; its words in the catalogue have the same name
     data: Callable[[], dict]  # what it draws, computed when the book is built
     caption: str  # how the caption goes on, so that a figure that moved isn't mistaken for another
+    later: Callable[[], dict] | None = None  # data in a file of their own, which comes when a reader starts the figure
 
 
 FIGURES = {
@@ -28,13 +29,16 @@ FIGURES = {
     "2.7": Live("positions", live_data.positions, "Three tables, seen from patch 27: a stripe, a cross and a spot."),
     "3.3": Live("attention", live_data.attention, "Attention mixes what is there."),
     "7.9": Live("recipes", live_data.recipes, "One model, two recipes."),
+    "8.6": Live("heads", live_data.heads, "A dot for each head.", live_data.every_row),
     "8.7": Live("growing", live_data.growing, "The mean over all heads and layers as training goes on"),
-    "10.4": Live("forest", live_data.forest, "What each change does to the validation accuracy, with its 95 % interval"),
+    "10.4": Live(
+        "forest", live_data.forest, "What each change does to the validation accuracy, with its 95 % interval"
+    ),
     "12.3": Live("ward", live_data.ward, "CIFAR-10 after two epochs: each patient against a healthy model"),
 }
 
 
-def element(number: str, live: Live, words: dict) -> str:
+def element(number: str, live: Live, words: dict, up: str) -> str:
     """The HTML of an invitation, with all that the module needs.
 
     Raises:
@@ -43,25 +47,33 @@ def element(number: str, live: Live, words: dict) -> str:
     if live.module not in words:
         raise ValueError(f"{WORDS.name} has words for {', '.join(words)}, and none for {live.module!r}")
     given = {"text": words[live.module] | words["shared"], "data": live.data()}
+    if live.later:
+        given["later"] = f"{up}_static/live/{live.module}.js"
     told = json.dumps(given, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
     place = f"fig-{number.replace('.', '-')}"
     return (
         f'<div class="live-figure" data-live="figures/{live.module}" id="{place}">'
         f'<p class="fig-invitation"><strong>{words["shared"]["try"]}</strong> {words[live.module]["invitation"]}</p>'
         f'<button type="button" class="fig-switch" aria-expanded="false" aria-controls="{place}-stage">'
-        f'{words["shared"]["start"]}</button>'
+        f"{words['shared']['start']}</button>"
         f'<div class="fig-stage" id="{place}-stage" role="group" aria-label="{words[live.module]["name"]}" hidden></div>'
         f'<script type="application/json">{told}</script></div>'
     )
 
 
-def place(page: BeautifulSoup, up: str = "") -> None:
-    """Put the live figures of a chapter's page under their pictures; ``up`` leads from the page to the book's root.
+def place(page: BeautifulSoup, up: str, static: Path) -> None:
+    """Put the live figures of a chapter's page under their pictures.
+
+    Args:
+        up: leads from the page to the book's root.
+        static: the book's folder ``_static``, which gets the data that come later.
 
     Raises:
         ValueError: if the page has captions of a chapter, and not that of one of its live figures.
     """
-    captions = {caption.strong.get_text().split()[-1].rstrip("."): caption for caption in page.select("p.figure-caption")}
+    captions = {
+        caption.strong.get_text().split()[-1].rstrip("."): caption for caption in page.select("p.figure-caption")
+    }
     chapters = {number.partition(".")[0] for number in captions}
     due = {number: live for number, live in FIGURES.items() if number.partition(".")[0] in chapters}
     for number, live in due.items():
@@ -70,7 +82,12 @@ def place(page: BeautifulSoup, up: str = "") -> None:
         if not found.startswith(wanted):
             raise ValueError(f"live figure {live.module!r} belongs to the caption {wanted!r}; the page has {found!r}")
         words = json.loads(WORDS.read_text(encoding="utf-8"))
-        captions[number].insert_before(BeautifulSoup(element(number, live, words), "html.parser"))
+        captions[number].insert_before(BeautifulSoup(element(number, live, words, up), "html.parser"))
+        if live.later:
+            file = static / f"live/{live.module}.js"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            told = json.dumps(live.later(), separators=(",", ":"))
+            file.write_text(f"(globalThis.liveFigures ??= {{}}).{live.module} = {told};\n", encoding="utf-8")
     if due:
         style = {"rel": "stylesheet", "href": f"{up}_static/live/figures.css"}
         page.head.append(page.new_tag("link", attrs=style))

@@ -97,7 +97,7 @@ def finish(html: str, folder: Path, out: Path, notebook: nbformat.NotebookNode |
         elif Path(image["src"]).name in twins:
             show_twins(image, twins[Path(image["src"]).name], out / "_images", cache)
     size_images(page, folder)
-    live_figures.place(page, up)
+    live_figures.place(page, up, out / "_static")
     live.enliven(page)
     return page
 

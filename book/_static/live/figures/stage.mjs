@@ -47,14 +47,20 @@ export function viridis(share) {
   return `rgb(${VIRIDIS[low].map((value, i) => Math.round(value + (at - low) * (VIRIDIS[low + 1][i] - value))).join(" ")})`;
 }
 
+/** The data that a figure's own file brings. A page from disk may load nothing but a script. */
+const brought = (address, name) => new Promise((resolve, reject) => document.head.append(h("script", {
+  src: address, onload: () => resolve(globalThis.liveFigures[name]), onerror: () => reject(new Error(`${address} is missing`)),
+})));
+
 /** Has a figure's button start it: `draw` gets the empty stage, the data and the words, once. */
 export function figure(name, draw) {
   for (const root of document.querySelectorAll(`[data-live="figures/${name}"]`)) {
     const [control, stage, given] = [".fig-switch", ".fig-stage", "script"].map((part) => root.querySelector(part));
-    const { data, text } = JSON.parse(given.textContent);
+    const { data, text, later } = JSON.parse(given.textContent);
+    const start = async () => draw(stage, later ? { ...data, ...(await brought(later, name)) } : data, text);
     control.addEventListener("click", () => {
       const live = root.classList.toggle("is-live");
-      if (live && !stage.hasChildNodes()) draw(stage, data, text);
+      if (live && !stage.hasChildNodes()) start().catch((error) => { stage.textContent = `${text.failed} (${error.message})`; });
       stage.hidden = !live;
       control.setAttribute("aria-expanded", live);
       control.textContent = live ? text.stop : text.start;
