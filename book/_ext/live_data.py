@@ -63,7 +63,7 @@ def patches() -> dict:
 
 
 def positions() -> dict:
-    """The cosines, in hundredths, of a learned table's rows with those before them; the formulas' tables need no data."""
+    """The cosines, in hundredths, of a learned table's rows with those before them. The others are formulas."""
     model, _ = load_recorded("cifar10-tiny-mild")
     rows = normalize(model.pos_embed[0, 1:].detach(), dim=1)  # without the class token's
     learned = (100 * rows @ rows.T).round().int().tolist()
@@ -216,7 +216,7 @@ def forest() -> dict:
 
 
 def ward() -> dict:
-    """Chapter 12's patients and their healthy twins: equally many runs of each, and the effect of all with its interval."""
+    """Chapter 12's patients and healthy twins: equally many runs of each, and the effect of all with its interval."""
     columns = {"accuracy": per_cent("clinic", "test_accuracy"), "loss": per_cent("clinic", "train_loss")}
     columns["loss"] = {variant: values / 100 for variant, values in columns["loss"].items()}
     patients, names = [], list(PATIENTS)

@@ -1,8 +1,8 @@
 """Figures of the chapters that a reader can change: the picture comes first, and a button under it makes it live.
 
-Notebooks know nothing of this. On a finished page, each caption that :data:`FIGURES` names gets an invitation above it, with
-the figure's data and words as JSON; ``book/_ext/live.py`` adds the module that draws. Without JavaScript and on paper the
-picture stays alone.
+Notebooks know nothing of this. On a finished page, each caption that :data:`FIGURES` names gets an invitation above it,
+with the figure's data and words as JSON; ``book/_ext/live.py`` adds the module that draws. Without JavaScript and on
+paper the picture stays alone.
 """
 
 import json
@@ -32,7 +32,7 @@ FIGURES = {
     "8.6": Live("heads", live_data.heads, "A dot for each head.", live_data.every_row),
     "8.7": Live("growing", live_data.growing, "The mean over all heads and layers as training goes on"),
     "10.4": Live(
-        "forest", live_data.forest, "What each change does to the validation accuracy, with its 95 % interval"
+        "forest", live_data.forest, "What each change does to the validation accuracy"
     ),
     "12.3": Live("ward", live_data.ward, "CIFAR-10 after two epochs: each patient against a healthy model"),
 }
@@ -46,19 +46,18 @@ def element(number: str, live: Live, words: dict, up: str) -> str:
     """
     if live.module not in words:
         raise ValueError(f"{WORDS.name} has words for {', '.join(words)}, and none for {live.module!r}")
-    given = {"text": words[live.module] | words["shared"], "data": live.data()}
+    text = words["shared"] | words[live.module]
+    given = {"text": text, "data": live.data()}
     if live.later:
         given["later"] = f"{up}_static/live/{live.module}.js"
     told = json.dumps(given, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
-    place = f"fig-{number.replace('.', '-')}"
-    return (
-        f'<div class="live-figure" data-live="figures/{live.module}" id="{place}">'
-        f'<p class="fig-invitation"><strong>{words["shared"]["try"]}</strong> {words[live.module]["invitation"]}</p>'
-        f'<button type="button" class="fig-switch" aria-expanded="false" aria-controls="{place}-stage">'
-        f"{words['shared']['start']}</button>"
-        f'<div class="fig-stage" id="{place}-stage" role="group" aria-label="{words[live.module]["name"]}" hidden></div>'
-        f'<script type="application/json">{told}</script></div>'
-    )
+    stage = f"live-{number.replace('.', '-')}"
+    return f"""<div class="live-figure" data-live="figures/{live.module}">
+<p class="fig-invitation"><strong>{text["try"]}</strong> {text["invitation"]}</p>
+<button type="button" class="fig-switch" aria-expanded="false" aria-controls="{stage}">{text["start"]}</button>
+<div class="fig-stage" id="{stage}" role="group" aria-label="{text["name"]}" hidden></div>
+<script type="application/json">{told}</script>
+</div>"""
 
 
 def place(page: BeautifulSoup, up: str, static: Path) -> None:
@@ -69,7 +68,7 @@ def place(page: BeautifulSoup, up: str, static: Path) -> None:
         static: the book's folder ``_static``, which gets the data that come later.
 
     Raises:
-        ValueError: if the page has captions of a chapter, and not that of one of its live figures.
+        ValueError: if the page has captions of a chapter and not that of one of its live figures, or no picture above.
     """
     captions = {
         caption.strong.get_text().split()[-1].rstrip("."): caption for caption in page.select("p.figure-caption")
@@ -81,6 +80,9 @@ def place(page: BeautifulSoup, up: str, static: Path) -> None:
         wanted = f"Figure {number}. {live.caption}"
         if not found.startswith(wanted):
             raise ValueError(f"live figure {live.module!r} belongs to the caption {wanted!r}; the page has {found!r}")
+        above = captions[number].find_previous_sibling()
+        if above is None or not above.select_one(".cell_output img"):
+            raise ValueError(f"live figure {live.module!r} finds no picture above {wanted!r}")
         words = json.loads(WORDS.read_text(encoding="utf-8"))
         captions[number].insert_before(BeautifulSoup(element(number, live, words, up), "html.parser"))
         if live.later:
