@@ -17,7 +17,7 @@ needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node is no
 SHEET = 280
 
 
-def by_another_hand(strokes: list[list], rng: np.random.Generator) -> list[np.ndarray]:
+def by_another_hand(strokes: list[list], rng: np.random.Generator) -> list[list]:
     """Our strokes as someone else might draw them.
 
     The whole digit is turned by up to 15°, sheared, made wider or narrower; each stroke is bent and moved a little;
@@ -33,7 +33,7 @@ def by_another_hand(strokes: list[list], rng: np.random.Generator) -> list[np.nd
         points += bends + rng.normal(0, 4, 2) + rng.normal(0, 1.2, points.shape)
         kept = rng.random(len(points)) > rng.uniform(0, 0.6)
         kept[[0, -1]] = True
-        drawn.append(points[kept])
+        drawn.append(points[kept].tolist())
     return drawn
 
 
