@@ -130,7 +130,9 @@ function build(model) {
   const shows = cards.map(({ name, root }) => experiment(root, name, model));
   shown.set("shuffle", (given) => shows.forEach((show) => show(given)));
   shown.set("break", chooser(slots.break, REPAIRS, model));
-  update({ lit: inkiest(state), query: 0, block: Math.min(state.block, model.config.depth - 1), head: 0 });
+  Object.assign(state, { lit: inkiest(state), query: 0, block: 0, head: 0 });
+  for (const slot of Object.values(slots)) slot.dataset.state = "ready";
+  for (const show of shown.values()) show(state); // in view or not: nothing is to change its height later
 }
 
 function sizes() {
@@ -146,7 +148,7 @@ async function start() {
     for (const { target, isIntersecting } of entries) inView[isIntersecting ? "add" : "delete"](target.dataset.panel);
     schedule();
   }, { rootMargin: "300px" });
-  for (const slot of Object.values(slots)) { slot.dataset.state = "ready"; watch.observe(slot); }
+  for (const slot of Object.values(slots)) watch.observe(slot);
   shown.set("bar", barPanel(slots.bar));
   shown.set("draw", drawPanel(slots.draw));
   try {
