@@ -67,6 +67,22 @@ def test_each_way_of_writing_is_on_the_sheet_and_read():
                 assert model(to_input(draw_strokes(strokes)[None, None], recipe)).argmax() == digit
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("run", ["mnist", "mnist-patch4"])
+def test_what_is_said_of_the_norms(run):
+    """ "The raw ones are three to nine times as long", says the catalogue."""
+    model, recipe = load_recorded(run)
+    images = torch.stack([draw_strokes(strokes) for ways in examples() for strokes in ways])[:, None]
+    ratios = []
+    for block in model.blocks:
+        block.norm1.register_forward_hook(
+            lambda part, args, out: ratios.append((args[0].norm(dim=-1).mean() / out.norm(dim=-1).mean()).item())
+        )
+    model(to_input(images, recipe))
+    assert len(ratios) == 4 and 2.5 < min(ratios) and max(ratios) < 9.5
+    assert "three to nine times" in (MODULES / "text/en.mjs").read_text(encoding="utf-8")
+
+
 PASTED = f"""
 import {{ readFileSync }} from "node:fs";
 import {{ drawStrokes }} from "{MODULES}/digit.mjs";
