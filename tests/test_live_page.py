@@ -236,6 +236,11 @@ def test_a_patch_is_lit_wherever_it_is(opened):
                 lit = grid.locator(".live-tile").evaluate_all("(all) => all.map((tile) => tile.matches('.lit'))")
                 assert [i for i, on in enumerate(lit) if on] == [5 + lead]
         assert "lit: patch 6" in page.locator("[data-panel=bar]").inner_text()
+        page.locator("[data-panel=shuffle]").scroll_into_view_if_needed()
+        page.wait_for_timeout(100)
+        assert page.locator("[data-panel=shuffle] .live-hand .lit").first.inner_text() == "6"  # it kept its position
+        boxes = page.locator("[data-panel=stream] .live-lit").evaluate_all("(all) => all.map((box) => box.style.left)")
+        assert boxes == ["25%"] * 5  # the second of four columns
 
 
 def test_one_guesses_first_and_then_sees_what_was_measured(opened):

@@ -72,10 +72,10 @@ export function experiment(root, name, { config, measured: rows, images }) {
     return forward(model, pixels, changes);
   }
 
-  function dealt(image) {
+  function dealt({ image, lit }) {
     const patches = greyPatches(image, config), tile = (patch) => { const canvas = h("canvas"); paintGrey(canvas, config.patch_size[1], patch); return canvas; };
     const place = (i) => (name === "shuffleTokens" ? choices.order[i] : i);
-    const cards = choices.order.map((from, i) => h("div", {}, tile(patches[from]), h("span", {}, name === "noPositions" ? "–" : String(place(i) + 1))));
+    const cards = choices.order.map((from, i) => h(from + 1 === lit ? "div.lit" : "div", {}, tile(patches[from]), h("span", {}, name === "noPositions" ? "–" : String(place(i) + 1))));
     pieces.replaceChildren(h("p.live-title", {}, TEXT.pieces.together), h("div.live-hand", { "aria-hidden": "true" }, ...cards));
     const laid = Array(n);
     choices.order.forEach((from, i) => { laid[place(i)] = tile(patches[from]); });
@@ -90,8 +90,8 @@ export function experiment(root, name, { config, measured: rows, images }) {
 
   function show(given) {
     state = given;
-    const { image, trace, empty } = state;
-    if (shuffles) dealt(image);
+    const { trace, empty } = state;
+    if (shuffles) dealt(state);
     if (!guess && name !== "reshape") return;
     const changed = run(state);
     if (name === "reshape") taken(changed);

@@ -10,7 +10,7 @@ import { onTheme, paintGrey } from "./paint.mjs";
 import { PANELS } from "./panels.mjs";
 import { python } from "./python.mjs";
 import { TEXT } from "./text.mjs";
-import { gridOf } from "./tokens.mjs";
+import { gridOf, thumb } from "./tokens.mjs";
 import { forward, loadModel } from "./vit.mjs";
 
 const LARGE = "mnist", SMALL = "mnist-patch4"; // recorded runs, by the size of their patches
@@ -96,15 +96,14 @@ function drawPanel(root) {
 }
 
 function barPanel(root) {
-  const canvas = h("canvas"), lit = h("span.live-lit"), reads = h("b"), which = h("span");
-  root.append(h("span.live-thumb", {}, canvas, lit), reads, which, h("a", { href: `#${slots.draw.closest("section").id}` }, TEXT.bar.back));
-  return ({ image, trace, empty, lit: token, model: { config } }) => {
-    const [gh, gw] = gridOf(config), digit = best(trace.probabilities);
+  const { element, canvas, light } = thumb(), reads = h("b"), which = h("span");
+  root.append(element, reads, which, h("a", { href: `#${slots.draw.closest("section").id}` }, TEXT.bar.back));
+  return ({ image, trace, empty, lit, model: { config } }) => {
+    const digit = best(trace.probabilities);
     paintGrey(canvas, 28, image);
-    lit.hidden = token === 0;
-    lit.style.cssText = `width: ${100 / gw}%; height: ${100 / gh}%; left: ${(100 * ((token - 1) % gw)) / gw}%; top: ${(100 * Math.floor((token - 1) / gw)) / gh}%`;
+    light(lit, config);
     reads.textContent = empty ? TEXT.pad.nothing : TEXT.bar.reads(digit, trace.probabilities[digit]);
-    which.textContent = TEXT.bar.lit(token);
+    which.textContent = TEXT.bar.lit(lit);
   };
 }
 
