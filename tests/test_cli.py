@@ -55,15 +55,16 @@ def test_train_and_evaluate(own_folder, capsys):
 
 
 def test_export_writes_what_the_page_loads(own_folder, capsys):
-    main(["export", "mnist-fixed", "page.js"])
+    main(["export", "mnist", "page.js"])
     name, exported = re.fullmatch(
         r"\(globalThis.models \?\?= {}\)\[(.*?)\] = (.*);\n", Path("page.js").read_text()
     ).groups()
-    assert json.loads(name) == "mnist-fixed"
-    assert json.loads(exported) == json.loads(json.dumps(export_model(*load_recorded("mnist-fixed"))))
-    assert capsys.readouterr().out == f"mnist-fixed: {Path('page.js').stat().st_size / 1000:.0f} kB in page.js\n"
-    with pytest.raises(SystemExit, match="no finished run 'nope'"):
-        main(["export", "nope", "page.js"])
+    assert json.loads(name) == "mnist"
+    assert json.loads(exported) == json.loads(json.dumps(export_model(*load_recorded("mnist"))))
+    assert capsys.readouterr().out == f"mnist: {Path('page.js').stat().st_size / 1000:.0f} kB in page.js\n"
+    for name, message in {"nope": "no finished run 'nope'", "mnist-fixed": "final_norm=False, not True"}.items():
+        with pytest.raises(SystemExit, match=message):
+            main(["export", name, "page.js"])
 
 
 def test_evaluate_with_a_folder_that_has_changed(own_folder, monkeypatch, capsys):

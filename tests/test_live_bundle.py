@@ -41,7 +41,10 @@ import { ONE, three } from "./numbers.mjs";
 const factor = "the page's own";
 console.log(twice(ONE), three(), factor, "</script><!--");
 """
-TWICE = """import { TWO } from "./numbers.mjs";
+TWICE = """// Twice.
+/** A module
+    of its own. */
+import { TWO } from "./numbers.mjs";
 const factor = TWO;
 export function twice(x) { return factor * x; }
 """
@@ -55,7 +58,7 @@ export const three = () => ONE + TWO;
 def test_modules_run_in_order_each_once_with_their_own_names(written):
     script = bundle(written(page=PAGE, twice=TWICE, numbers=NUMBERS))
     assert run(script).split() == ["once", "2", "3", "the", "page's", "own", "</script><!--"]
-    assert script.count("</script") == 1 and "<!--" not in script
+    assert script.count("</script") == 1 and "<!--" not in script and "of its own" not in script
 
 
 @pytest.mark.parametrize(

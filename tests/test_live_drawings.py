@@ -17,7 +17,7 @@ needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node is no
 SHEET = 280
 
 
-def by_another_hand(strokes: list[list], rng: np.random.Generator) -> list[np.ndarray]:
+def by_another_hand(strokes: list[list], rng: np.random.Generator) -> list[list]:
     """Our strokes as someone else might draw them.
 
     The whole digit is turned by up to 15°, sheared, made wider or narrower; each stroke is bent and moved a little;
@@ -33,7 +33,7 @@ def by_another_hand(strokes: list[list], rng: np.random.Generator) -> list[np.nd
         points += bends + rng.normal(0, 4, 2) + rng.normal(0, 1.2, points.shape)
         kept = rng.random(len(points)) > rng.uniform(0, 0.6)
         kept[[0, -1]] = True
-        drawn.append(points[kept])
+        drawn.append(points[kept].tolist())
     return drawn
 
 
@@ -65,6 +65,22 @@ def test_each_way_of_writing_is_on_the_sheet_and_read():
             assert all(0 <= value <= SHEET for stroke in strokes for point in stroke for value in point)
             with torch.no_grad():
                 assert model(to_input(draw_strokes(strokes)[None, None], recipe)).argmax() == digit
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("run", ["mnist", "mnist-patch4"])
+def test_what_is_said_of_the_norms(run):
+    """ "The raw ones are three to nine times as long", says the catalogue."""
+    model, recipe = load_recorded(run)
+    images = torch.stack([draw_strokes(strokes) for ways in examples() for strokes in ways])[:, None]
+    ratios = []
+    for block in model.blocks:
+        block.norm1.register_forward_hook(
+            lambda part, args, out: ratios.append((args[0].norm(dim=-1).mean() / out.norm(dim=-1).mean()).item())
+        )
+    model(to_input(images, recipe))
+    assert len(ratios) == 4 and min(ratios) > 2.5 and max(ratios) < 9.5
+    assert "three to nine times" in (MODULES / "text/en.mjs").read_text(encoding="utf-8")
 
 
 PASTED = f"""

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import browser
 import pytest
 import torch
+from _ext.live import examples
 from browser import View
 from bs4 import BeautifulSoup
 from notebook_rules import ROOT
@@ -22,7 +23,7 @@ from vit_tutorial.training import to_input
 
 HTML = ROOT / "_build" / "html"
 COMPUTED = Path(__file__).with_name("live_computed.mjs").read_text(encoding="utf-8")
-HEAVIEST = 620_000  # bytes, gzipped, of the page beyond what every page loads
+HEAVIEST = 620_000  # bytes, gzipped, beyond what other pages load
 DESKTOP, PHONE = View(1280, 900, "light"), View(360, 740, "light")
 THREE = [(30, 20), (50, 12), (68, 25), (60, 42), (42, 48), (62, 54), (70, 72), (50, 88), (30, 80)]
 
@@ -98,7 +99,7 @@ ASK = """async ([run, images, source]) => {
 @pytest.mark.parametrize("run", ["mnist", "mnist-patch4"])
 def test_each_intermediate_equals_pytorch_s_in_the_browser_too(run, opened):
     model, recipe = load_recorded(run)
-    images = torch.stack([draw_strokes([[(37 * i % 101, 53 * i % 97) for i in range(k, 9 * k)]]) for k in (1, 2, 3)])
+    images = torch.stack([draw_strokes(examples()[digit][0]) for digit in (2, 5, 8)])
     images = images[:, None].double() / 255
     with opened() as visit:
         found = visit.page.evaluate(ASK, [run, images.flatten(1).tolist(), COMPUTED])
@@ -208,7 +209,7 @@ def test_the_keyboard_alone_does_everything(view, opened):
         assert page.locator("[data-panel=shuffle] .live-hand").first.inner_text() != dealt
         page.keyboard.press("Tab")
         press("Enter")
-        assert "You called it. It still says 5" in text("[data-panel=shuffle] .live-result")
+        assert "You called it. It still says 5" in text("[data-panel=shuffle] .live-verdict")
         focus(page, "[data-panel=break] .live-chip input")
         press("ArrowRight")
         assert text("[data-panel=break] h3") == "Skip a layer"
@@ -217,7 +218,7 @@ def test_the_keyboard_alone_does_everything(view, opened):
         assert text("[data-panel=break] output") == "2"
         page.keyboard.press("Tab")
         press(" ")
-        assert page.locator("[data-panel=break] .live-verdict").is_visible()
+        assert "5" in text("[data-panel=break] .live-verdict")
 
 
 # What the panels show ----------------------------------------------------------------------------------------------
@@ -236,6 +237,11 @@ def test_a_patch_is_lit_wherever_it_is(opened):
                 lit = grid.locator(".live-tile").evaluate_all("(all) => all.map((tile) => tile.matches('.lit'))")
                 assert [i for i, on in enumerate(lit) if on] == [5 + lead]
         assert "lit: patch 6" in page.locator("[data-panel=bar]").inner_text()
+        page.locator("[data-panel=shuffle]").scroll_into_view_if_needed()
+        page.wait_for_timeout(100)
+        assert page.locator("[data-panel=shuffle] .live-hand .lit").first.inner_text() == "6"  # it kept its position
+        boxes = page.locator("[data-panel=stream] .live-lit").evaluate_all("(all) => all.map((box) => box.style.left)")
+        assert boxes == ["25%"] * 5  # the second of four columns
 
 
 def test_one_guesses_first_and_then_sees_what_was_measured(opened):
@@ -243,7 +249,8 @@ def test_one_guesses_first_and_then_sees_what_was_measured(opened):
     told = lambda row: f"{row['accuracy']:.{1 if row['accuracy'] > 0.99 else 0}%}".replace("%", " %")  # noqa: E731
     with opened() as visit:
         page = visit.page
-        assert page.locator(".live-score").count() == 0 and page.locator(".live-verdict").count() == 0
+        assert page.locator(".live-score").count() == 0
+        assert not "".join(page.locator(".live-verdict").all_inner_texts())
         guess_everywhere(page)
         cards = page.locator("[data-panel=shuffle] .live-card").all()
         together, patches, _ = ([card.locator(".live-bars").nth(i).inner_text() for i in (0, 1)] for card in cards)
@@ -285,13 +292,14 @@ def test_everyone_can_use_all_of_it(width, theme, opened):
 
 
 def test_the_page_is_light(opened, chromium, book):  # noqa: F811
-    with browser.visit(chromium, f"{book}/book/accessibility.html", DESKTOP) as visit:
-        everywhere = {name for _, name in visit.loaded}
+    """Beside a short page that shows code, too."""
+    with browser.visit(chromium, f"{book}/book/running.html", DESKTOP) as visit:
+        other = sum(size for size, _ in visit.page.evaluate(browser.LOADED))
     with opened() as visit:
         loaded = visit.page.evaluate(browser.LOADED)
-    own = {name: size for size, name in loaded if name not in everywhere}
-    assert sum(own.values()) <= HEAVIEST, own
-    assert "mnist.js" in own and "mnist-patch4.js" not in own
+    assert sum(size for size, _ in loaded) - other <= HEAVIEST, sorted(loaded)[-4:]
+    names = {name for _, name in loaded}
+    assert "mnist.js" in names and not names & {"mnist-patch4.js", "still.svg"}
 
 
 def test_other_pages_load_nothing_of_it():

@@ -58,11 +58,11 @@ def as_script(name: str, exported: dict) -> str:
 
 SIDE, BOX, PEN = 28, 20, 2.4  # pixels
 
-Strokes = Sequence[Sequence[tuple[float, float]]]
+Strokes = Sequence[Sequence[Sequence[float]]]  # points (x, y)
 
 
 def draw_strokes(strokes: Strokes) -> UInt8[Tensor, "28 28"]:
-    """Lists of points (x, y), in any unit, to an image made the way MNIST's were; ``digit.mjs`` gives the same bytes.
+    """Lists of points, in any unit, to an image made the way MNIST's were; ``digit.mjs`` gives the same bytes.
 
     The digit fills a box of 20 × 20, and its centre of mass is moved to the middle by whole pixels.
 

@@ -26,12 +26,13 @@ from vit_tutorial.runs import load_metrics, load_recorded
 from vit_tutorial.training import to_input
 
 MODULES = Path(__file__).parent.parent / "_static/live"
+COMMENT = re.compile(r"^ *(?://[^\n]*|/\*\*.*?\*/)\n", re.MULTILINE | re.DOTALL)  # on lines of its own
 IMPORT = re.compile(r'^import \{([^}]*)\} from "(\.[^"]+)";$', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:const|class|(?:async )?function) )(.*)$", re.MULTILINE)
 
 
 def bundle(entry: Path) -> str:
-    """The module and all that it imports as one script element, each module in a function of its own.
+    """The module and all that it imports as one script element, each module in a function of its own, no comments.
 
     What it can take is what our modules need: ``import { a, b } from "./c.mjs";`` and ``export`` before ``const``,
     ``class`` or ``function``.
@@ -60,7 +61,7 @@ def _in_order(file: Path, found: dict[Path, str], above: tuple[Path, ...]) -> di
     if file in above:
         raise ValueError(f"{file.name} imports itself, by way of {', '.join(path.name for path in above)}")
     if file not in found:
-        source = file.read_text(encoding="utf-8")
+        source = COMMENT.sub("", file.read_text(encoding="utf-8"))
         for _, path in IMPORT.findall(source):
             _in_order((file.parent / path).resolve(), found, (*above, file))
         found[file] = source

@@ -30,7 +30,7 @@ export function attentionPanel(root, { config }, update) {
     sum);
 
   return (state) => {
-    const { trace, lit, query, block, head } = state, { q: allQ, k: allK, v: allV, scores, weights, out: allOut } = trace.blocks[block].attn.heads[head];
+    const { trace, lit, query, block, head } = state, { q: queriesOf, k: keysOf, v: valuesOf, scores, weights, out: outsOf } = trace.blocks[block].attn.heads[head];
     const row = (matrix, i, size) => matrix.subarray(i * size, (i + 1) * size);
     paintPatches(queries, state);
     queries.mark(query, lit);
@@ -45,12 +45,12 @@ export function attentionPanel(root, { config }, update) {
     weightsOf.textContent = TEXT.attention.weights(block + 1, head + 1, query);
     keys.element.setAttribute("aria-label", weightsOf.textContent);
 
-    const mine = row(allQ, query, headDim), theirs = row(allK, lit, headDim), product = mine.reduce((total, value, i) => total + value * theirs[i], 0);
-    const largest = Math.max(...[...mine, ...theirs].map(Math.abs)), values = row(allV, lit, headDim);
+    const mine = row(queriesOf, query, headDim), theirs = row(keysOf, lit, headDim), product = mine.reduce((total, value, i) => total + value * theirs[i], 0);
+    const largest = Math.max(...[...mine, ...theirs].map(Math.abs)), values = row(valuesOf, lit, headDim);
     paint(q.canvas, headDim, mine, q.colour, largest);
     paint(k.canvas, headDim, theirs, k.colour, largest);
     paint(v.canvas, headDim, values, v.colour);
-    paint(out.canvas, headDim, row(allOut, query, headDim), out.colour);
+    paint(out.canvas, headDim, row(outsOf, query, headDim), out.colour);
     [q.said.textContent, k.said.textContent, v.said.textContent] = [TEXT.attention.query(query), TEXT.attention.key(lit), TEXT.attention.value(lit)];
     [dot.textContent, score.textContent] = [TEXT.number(product), TEXT.number(scores[query * n + lit])];
     weight.textContent = TEXT.number(looks[lit], 3);

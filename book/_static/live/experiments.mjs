@@ -42,7 +42,7 @@ export function experiment(root, name, { config, measured: rows, images }) {
   const again = () => choose({ order: shuffled(n, seed++) });
   if (shuffles) again();
 
-  const controls = h("div.live-controls"), pieces = h("div.live-pieces"), result = h("div.live-result", { role: "status" });
+  const controls = h("div.live-controls"), pieces = h("div.live-pieces"), result = h("div.live-result"), verdict = h("p.live-verdict", { role: "status" });
   if (shuffles) controls.append(h("button.live-button", { type: "button", onclick: again }, TEXT.controls.order));
   if ("block" in choices) controls.append(slider(TEXT.controls.layer, 1, config.depth, String, (layer) => choose({ block: layer - 1 })));
   if ("head" in choices) controls.append(slider(TEXT.controls.head, 1, config.num_heads, String, (head) => choose({ head: head - 1 })));
@@ -51,12 +51,12 @@ export function experiment(root, name, { config, measured: rows, images }) {
   const buttons = Object.entries(TEXT.guess.options).map(([kind, label]) =>
     h("button.live-button", { type: "button", "aria-pressed": "false", onclick: () => commit(kind) }, label));
   const ask = h("fieldset.live-guess", {}, h("legend", {}, TEXT.guess.question), ...buttons);
-  const healthyBars = bars(TEXT.guess.healthy), changedBars = bars(TEXT.guess.changed), verdict = h("p.live-verdict"), score = h("div.live-scores");
+  const healthyBars = bars(TEXT.guess.healthy), changedBars = bars(TEXT.guess.changed), score = h("div.live-scores");
   const places = h("div.live-places");
   const column = (title, { element }) => h("div", {}, h("p.live-title", {}, title), element);
   const laysOut = shuffles && name !== "noPositions"; // there are places to lay the patches out by
-  const revealed = [verdict, h("div.live-beside", {}, ...(laysOut ? [places] : []), column(TEXT.guess.healthy, healthyBars), column(TEXT.guess.changed, changedBars)), score, h("p.live-why", {}, text.why)];
-  root.replaceChildren(h("h3", {}, text.title), h("p", {}, text.what), controls, pieces, ask, result);
+  const revealed = [h("div.live-beside", {}, ...(laysOut ? [places] : []), column(TEXT.guess.healthy, healthyBars), column(TEXT.guess.changed, changedBars)), score, h("p.live-why", {}, text.why)];
+  root.replaceChildren(h("h3", {}, text.title), h("p", {}, text.what), controls, pieces, ask, verdict, result);
 
   function commit(kind) {
     guess = kind;
@@ -72,10 +72,10 @@ export function experiment(root, name, { config, measured: rows, images }) {
     return forward(model, pixels, changes);
   }
 
-  function dealt(image) {
+  function dealt({ image, lit }) {
     const patches = greyPatches(image, config), tile = (patch) => { const canvas = h("canvas"); paintGrey(canvas, config.patch_size[1], patch); return canvas; };
     const place = (i) => (name === "shuffleTokens" ? choices.order[i] : i);
-    const cards = choices.order.map((from, i) => h("div", {}, tile(patches[from]), h("span", {}, name === "noPositions" ? "–" : String(place(i) + 1))));
+    const cards = choices.order.map((from, i) => h(from + 1 === lit ? "div.lit" : "div", {}, tile(patches[from]), h("span", {}, name === "noPositions" ? "–" : String(place(i) + 1))));
     pieces.replaceChildren(h("p.live-title", {}, TEXT.pieces.together), h("div.live-hand", { "aria-hidden": "true" }, ...cards));
     const laid = Array(n);
     choices.order.forEach((from, i) => { laid[place(i)] = tile(patches[from]); });
@@ -90,8 +90,8 @@ export function experiment(root, name, { config, measured: rows, images }) {
 
   function show(given) {
     state = given;
-    const { image, trace, empty } = state;
-    if (shuffles) dealt(image);
+    const { trace, empty } = state;
+    if (shuffles) dealt(state);
     if (!guess && name !== "reshape") return;
     const changed = run(state);
     if (name === "reshape") taken(changed);

@@ -10,7 +10,7 @@ import { onTheme, paintGrey } from "./paint.mjs";
 import { PANELS } from "./panels.mjs";
 import { python } from "./python.mjs";
 import { TEXT } from "./text.mjs";
-import { gridOf } from "./tokens.mjs";
+import { gridOf, thumb } from "./tokens.mjs";
 import { forward, loadModel } from "./vit.mjs";
 
 const LARGE = "mnist", SMALL = "mnist-patch4"; // recorded runs, by the size of their patches
@@ -96,15 +96,14 @@ function drawPanel(root) {
 }
 
 function barPanel(root) {
-  const canvas = h("canvas"), lit = h("span.live-lit"), reads = h("b"), which = h("span");
-  root.append(h("span.live-thumb", {}, canvas, lit), reads, which, h("a", { href: `#${slots.draw.closest("section").id}` }, TEXT.bar.back));
-  return ({ image, trace, empty, lit: token, model: { config } }) => {
-    const [gh, gw] = gridOf(config), digit = best(trace.probabilities);
+  const { element, canvas, light } = thumb(), reads = h("b"), which = h("span");
+  root.append(element, reads, which, h("a", { href: `#${slots.draw.closest("section").id}` }, TEXT.bar.back));
+  return ({ image, trace, empty, lit, model: { config } }) => {
+    const digit = best(trace.probabilities);
     paintGrey(canvas, 28, image);
-    lit.hidden = token === 0;
-    lit.style.cssText = `width: ${100 / gw}%; height: ${100 / gh}%; left: ${(100 * ((token - 1) % gw)) / gw}%; top: ${(100 * Math.floor((token - 1) / gw)) / gh}%`;
+    light(lit, config);
     reads.textContent = empty ? TEXT.pad.nothing : TEXT.bar.reads(digit, trace.probabilities[digit]);
-    which.textContent = TEXT.bar.lit(token);
+    which.textContent = TEXT.bar.lit(lit);
   };
 }
 
@@ -130,7 +129,9 @@ function build(model) {
   const shows = cards.map(({ name, root }) => experiment(root, name, model));
   shown.set("shuffle", (given) => shows.forEach((show) => show(given)));
   shown.set("break", chooser(slots.break, REPAIRS, model));
-  update({ lit: inkiest(state), query: 0, block: Math.min(state.block, model.config.depth - 1), head: 0 });
+  Object.assign(state, { lit: inkiest(state), query: 0, block: 0, head: 0 });
+  for (const slot of Object.values(slots)) slot.dataset.state = "ready";
+  for (const show of shown.values()) show(state); // in view or not: nothing is to change its height later
 }
 
 function sizes() {
@@ -146,7 +147,7 @@ async function start() {
     for (const { target, isIntersecting } of entries) inView[isIntersecting ? "add" : "delete"](target.dataset.panel);
     schedule();
   }, { rootMargin: "300px" });
-  for (const slot of Object.values(slots)) { slot.dataset.state = "ready"; watch.observe(slot); }
+  for (const slot of Object.values(slots)) watch.observe(slot);
   shown.set("bar", barPanel(slots.bar));
   shown.set("draw", drawPanel(slots.draw));
   try {

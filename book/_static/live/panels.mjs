@@ -7,7 +7,7 @@ import { TEXT } from "./text.mjs";
 import { tiles } from "./tiles.mjs";
 import { attentionPanel } from "./attention.mjs";
 import { best } from "./bars.mjs";
-import { greyPatches, gridOf, paintPatches, tokenTiles } from "./tokens.mjs";
+import { greyPatches, gridOf, paintPatches, thumb, tokenTiles } from "./tokens.mjs";
 import { answersOnTheWay } from "./vit.mjs";
 
 function patchesPanel(root, { config }, update) {
@@ -55,22 +55,23 @@ function tokensPanel(root, { config, parts }, update) {
 /** The length of each row. */
 const lengths = (x, dim) => Array.from({ length: x.length / dim }, (_, i) => Math.hypot(...x.subarray(i * dim, (i + 1) * dim)));
 
-function streamPanel(root, model, update) {
+function streamPanel(root, model) {
   const { depth, embed_dim: dim, num_classes } = model.config, [, gw] = gridOf(model.config);
   const stages = [TEXT.stream.start, ...Array.from({ length: depth }, (_, b) => TEXT.stream.block(b + 1))].map((name) => {
-    const map = h("canvas.live-map"), length = h("td.number"), answer = h("td"), cells = Array.from({ length: num_classes }, () => h("td.cell"));
-    return { row: h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, map), length, answer, ...cells), map, length, answer, cells };
+    const map = thumb(), length = h("td.number"), answer = h("td"), cells = Array.from({ length: num_classes }, () => h("td.cell"));
+    return { row: h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, map.element), length, answer, ...cells), map, length, answer, cells };
   });
   const digits = Array.from({ length: num_classes }, (_, digit) => h("th.cell", { scope: "col" }, String(digit)));
   const heads = [TEXT.stream.stage, TEXT.stream.lengths, TEXT.stream.length, TEXT.stream.answer].map((name) => h("th", { scope: "col" }, name));
   root.replaceChildren(h("div.live-scroll", { tabindex: 0, role: "region", "aria-label": TEXT.stream.caption }, h("table.live-table", {}, h("caption", {}, TEXT.stream.caption),
     h("thead", {}, h("tr", {}, ...heads, ...digits)), h("tbody", {}, ...stages.map(({ row }) => row)))));
-  return ({ trace }) => {
+  return ({ trace, lit }) => {
     const streams = [trace.tokens, ...trace.blocks.map(({ out }) => out)].map((x) => lengths(x, dim));
     const longest = Math.max(...streams.flatMap((all) => all.slice(1)));
     answersOnTheWay(model, trace).forEach((probabilities, stage) => {
       const { map, length, answer, cells } = stages[stage], digit = best(probabilities);
-      paint(map, gw, streams[stage].slice(1), "token", longest);
+      paint(map.canvas, gw, streams[stage].slice(1), "token", longest);
+      map.light(lit, model.config);
       length.textContent = TEXT.number(streams[stage][0], 1);
       answer.textContent = `${digit}, ${TEXT.percent(probabilities[digit])}`;
       cells.forEach((cell, k) => {

@@ -121,7 +121,7 @@ export const EN = {
     muteBlock: {
       title: "Skip a layer",
       what: "The tokens pass one block by, as if its attention and its MLP had nothing to add.",
-      why: "A block adds to the stream, it doesn’t replace it. So a model can lose one and still read most digits.",
+      why: "A block adds to the stream, it doesn’t replace it. So a late layer can go, and most digits are still read. But skip the first, and the others look for what was never written.",
     },
     uniform: {
       title: "Look at everything equally",
@@ -136,7 +136,7 @@ export const EN = {
     unscaled: {
       title: "Forget to divide by √head_dim",
       what: "The scores go into the softmax as they are, 5.7 times as large as in training.",
-      why: "It’s the same as a temperature of 0.18: every head takes the best match only. For most digits that’s enough.",
+      why: "It’s the same as a temperature of 0.18: every head looks at little but its best match. For most digits that’s enough.",
     },
     reshape: {
       title: "Patient 4: reshape without permute",
@@ -146,7 +146,7 @@ export const EN = {
     deadNorm: {
       title: "Patient 3: the norms are never called",
       what: "Attention and MLP read the raw stream. We play the patient on healthy weights.",
-      why: "The weights expect inputs of length about ten, and get whatever the stream has grown to.",
+      why: "The weights were trained on normalised tokens. The raw ones are three to nine times as long, and everything behind them is thrown off.",
     },
     allTokens: {
       title: "Patient 10: the head reads every token",
