@@ -44,7 +44,7 @@ body { margin: 0 0.75rem; background: var(--pst-color-background); color: var(--
 """
 
 
-PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>A chapter</title>
+PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>A chapter</title><link rel="icon" href="data:,">
 <meta name="viewport" content="width=device-width"><script>
 document.documentElement.dataset.mode = "light";
 document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
@@ -187,14 +187,14 @@ def opened(chromium, pages):  # noqa: F811
 
 def slide(page, label: str, steps: int) -> None:
     """Move a slider by its arrow keys."""
-    page.get_by_label(label, exact=True).and_(page.locator("input[type=range]")).focus()
+    page.get_by_role("slider", name=label, exact=True).focus()
     for _ in range(abs(steps)):
         page.keyboard.press("ArrowRight" if steps > 0 else "ArrowLeft")
 
 
 def choose(page, label: str, option: str) -> None:
     """Pick from a menu by typing, as the keyboard does it."""
-    menu = page.get_by_label(label, exact=True).and_(page.locator("select"))
+    menu = page.get_by_role("combobox", name=label, exact=True)
     menu.focus()
     menu.select_option(label=option)
 
@@ -317,11 +317,17 @@ def test_positions_are_as_alike_as_in_python(opened):
             choose(page, "table", name)
             alike, words = cosines(rows)[28], said(page)
             told = {
-                where: float(re.search(rf"{where} (-?[\d.]+)", words)[1])
+                where: float(re.search(rf"{where} (-?\d+\.\d+)", words)[1])
                 for where in ("above", "below", "left", "right")
             }
             assert told == pytest.approx(
-                {"above": alike[20], "below": alike[36], "left": alike[27], "right": alike[29]}, abs=0.0051
+                {
+                    "above": alike[20].item(),
+                    "below": alike[36].item(),
+                    "left": alike[27].item(),
+                    "right": alike[29].item(),
+                },
+                abs=0.0051,
             )
             least, cosine = re.search(r"Least alike: patch (\d+), (-?[\d.]+)\.", words).groups()
             assert alike[int(least)] - alike.min() < 0.006 and abs(float(cosine) - alike.min()) < 0.0051
@@ -330,13 +336,13 @@ def test_positions_are_as_alike_as_in_python(opened):
             cells = page.locator(".fig-cells g").all()
             return {cell.locator("text").inner_html(): cell.locator("rect").get_attribute("fill") for cell in cells}
 
-        before, order = shown(), page.locator(".fig-cells text").all_inner_texts()
+        before, order = shown(), page.locator(".fig-cells text").all_text_contents()
         page.get_by_role("button", name="Shuffle the tokens").focus()
         page.keyboard.press("Enter")
-        assert page.locator(".fig-cells text").all_inner_texts() != order
+        assert page.locator(".fig-cells text").all_text_contents() != order
         assert shown() == before and "not one cosine changed" in said(page)
         page.get_by_role("button", name="Put them back").press("Enter")
-        assert page.locator(".fig-cells text").all_inner_texts() == order
+        assert page.locator(".fig-cells text").all_text_contents() == order
 
 
 @cache
@@ -383,7 +389,7 @@ def test_attention_is_the_pencil_s(opened):
         page.keyboard.press("ArrowUp")
         queries, values = found["queries"].clone(), found["values"].clone()
         queries[1, 0], values[2] = 4, torch.tensor([0, 1])
-        weights = (np.log(2) * queries @ found["keys"].T / 2).softmax(dim=1).float()
+        weights = (np.log(2) * (queries @ found["keys"].T) / 2).softmax(dim=1)
         assert_close(weights_shown(page), weights, rtol=0, atol=0.0051)
         x, y = weights[1] @ values
         assert f"The tree takes {weights[1, 0]:.2f} of the roof" in said(page) and f"({x:.2f}, {y:.2f})" in said(page)
@@ -557,11 +563,14 @@ def test_heads_read_what_python_says(opened):
         here = (weights * away).sum() / weights.sum()
         mean = attention_distance(maps[2], config)[:, 1].mean()
         told = [float(each) for each in re.findall(r"(\d+\.\d)", said(page))]
-        assert told == pytest.approx([here, mean, 16.5], abs=0.051)
+        assert told == pytest.approx([here.item(), mean.item(), 16.5], abs=0.051)
         page.locator(".fig-over svg").scroll_into_view_if_needed()
         box = page.locator(".fig-over svg").bounding_box()
         page.mouse.click(box["x"] + box["width"] * 2.5 / 8, box["y"] + box["height"] * 4.5 / 8)
-        assert [page.get_by_label(f"grid {axis}").input_value() for axis in ("row", "column")] == ["4", "2"]
+        assert [page.get_by_role("slider", name=f"grid {axis}").input_value() for axis in ("row", "column")] == [
+            "4",
+            "2",
+        ]
 
 
 def test_a_finger_does_what_the_mouse_does(opened):
