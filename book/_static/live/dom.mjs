@@ -24,6 +24,6 @@ export const freshId = () => `live-${count++}`;
 export function chips(legend, options, onChoose) {
   const name = freshId();
   const inputs = options.map(({ value, label }, i) =>
-    h("label.live-chip", {}, h("input", { type: "radio", name, value, checked: i === 0, onchange: () => onChoose(value) }), h("span", {}, label)));
+    h("label.live-chip", {}, h("input", { type: "radio", name, value, "aria-label": label, checked: i === 0, onchange: () => onChoose(value) }), h("span", {}, label)));
   return h("fieldset.live-chips", {}, h("legend", {}, legend), ...inputs);
 }

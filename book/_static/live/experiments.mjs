@@ -29,7 +29,7 @@ export function measured(rows, name, { order, ...choices } = {}) {
 
 function slider(label, least, most, told, onChange) {
   const said = h("output", {}, told(least));
-  const input = h("input", { type: "range", min: least, max: most, value: least, oninput: () => { said.textContent = told(+input.value); onChange(+input.value); } });
+  const input = h("input", { type: "range", "aria-label": label, min: least, max: most, value: least, oninput: () => { said.textContent = told(+input.value); onChange(+input.value); } });
   return h("label.live-slider", {}, h("span", {}, label), input, said);
 }
 

@@ -135,9 +135,16 @@ function build(model) {
 }
 
 function sizes() {
-  const said = h("p.quiet", { role: "status" }), choose = async (name) => {
+  const said = h("p.quiet", { role: "status" });
+  const choose = async (name) => {
     said.textContent = models[name] ? "" : TEXT.patches.fetching;
-    try { build(await load(name)); said.textContent = ""; } catch (error) { fail(error); }
+    try {
+      build(await load(name));
+      said.textContent = "";
+    } catch (error) { // the page goes on with the model that it has
+      said.textContent = `${error.message}.`;
+      slots.sizes.querySelector(`[value="${state.model.name}"]`).checked = true;
+    }
   };
   slots.sizes.append(chips(TEXT.patches.sizes, [{ value: LARGE, label: TEXT.patches.large }, { value: SMALL, label: TEXT.patches.small }], choose), said);
 }

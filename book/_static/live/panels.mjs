@@ -26,7 +26,8 @@ function patchesPanel(root, { config }, update) {
     said.textContent = TEXT.patches.numbers(patch, ph * pw);
     patches[patch - 1].forEach((grey, i) => {
       numbers.children[i].textContent = grey;
-      numbers.children[i].style.cssText = `background: rgb(${grey} ${grey} ${grey}); color: ${grey > 127 ? "#000" : "#fff"}`;
+      // black on what is lighter than the grey on which black and white stand out alike
+      numbers.children[i].style.cssText = `background: rgb(${grey} ${grey} ${grey}); color: ${grey > 117 ? "#000" : "#fff"}`;
     });
     paintGrey(row, ph * pw, patches[patch - 1]);
   };
