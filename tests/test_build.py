@@ -35,7 +35,7 @@ PACKAGE = {  # what stands in the small book's package
     "exercises/good.py": "from vit_tutorial.one import config\n",
     "exercises/other.py": "",
     "recorded/run/metrics.json": "{}",
-    "recorded/live/interventions.json": "{}",
+    "recorded/live/page.json": "{}",
     "words.txt": "",
 }
 
@@ -153,7 +153,7 @@ BEHIND = {  # a notebook's code, and the files of the small package that it depe
     "import_module('vit_tutorial.one')": {"__init__.py", "config.py", "one.py"},
     "from vit_tutorial.runs import load": {"__init__.py", "config.py", "runs.py", "recorded/run/metrics.json"},
     "import vit_tutorial.live": {
-        "__init__.py", "config.py", "live.py", "runs.py", "recorded/run/metrics.json", "recorded/live/interventions.json"
+        "__init__.py", "config.py", "live.py", "runs.py", "recorded/run/metrics.json", "recorded/live/page.json"
     },
     "from vit_tutorial.exercises import exercise": {
         "__init__.py", "config.py", "exercises/__init__.py", "exercises/engine.py"
