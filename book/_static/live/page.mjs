@@ -1,8 +1,8 @@
 // The page "Draw a digit": what is drawn goes through the model at once, and every panel in view shows it.
 
 import { bars, best } from "./bars.mjs";
-import { chips, h } from "./dom.mjs";
 import { drawStrokes } from "./digit.mjs";
+import { chips, h } from "./dom.mjs";
 import { EXAMPLES } from "./examples.mjs";
 import { chooser, experiment, REPAIRS, SHUFFLES } from "./experiments.mjs";
 import { pad } from "./pad.mjs";
@@ -44,7 +44,7 @@ function fail(error) {
 
 function update(change) {
   Object.assign(state, change);
-  if ("strokes" in change || "model" in change) compute();
+  if ("strokes" in change) compute();
   for (const name of shown.keys()) stale.add(name);
   schedule();
 }
