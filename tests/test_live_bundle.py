@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import pytest
-from _ext.live import FIRST, MODULES, bundle, enliven, lines_of, still, substitutions, write_files
+from _ext.live import FIRST, MODULES, bundle, enliven, lines_of, substitutions, write_files
 from bs4 import BeautifulSoup
 
 from vit_tutorial import patchify
@@ -141,9 +141,7 @@ def test_the_book_gets_the_models_with_what_was_measured(tmp_path):
         text = (tmp_path / "live" / f"{run}.js").read_text(encoding="utf-8")
         assert json.loads(text.partition(" = ")[2].rstrip().rstrip(";"))["measured"] == rows[run]
     drawing = BeautifulSoup((tmp_path / "live/still.svg").read_text(encoding="utf-8"), "html.parser")
-    assert f"FIRST = {list(FIRST)};" in (MODULES / "page.mjs").read_text(
-        encoding="utf-8"
-    )  # the page greets with it, too
+    assert f"FIRST = {list(FIRST)};" in (MODULES / "page.mjs").read_text(encoding="utf-8")
     bars = [float(re.search(r"h([\d.]+)v12", path["d"])[1]) for path in drawing.select("path[d$='H510z']")]
     assert (
         bars.index(max(bars)) == FIRST[0] and drawing.svg["viewbox"] == "0 0 700 260" and still().count("<path") == 1578
