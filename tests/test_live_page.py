@@ -99,7 +99,7 @@ ASK = """async ([run, images, source]) => {
 @pytest.mark.parametrize("run", ["mnist", "mnist-patch4"])
 def test_each_intermediate_equals_pytorch_s_in_the_browser_too(run, opened):
     model, recipe = load_recorded(run)
-    images = torch.stack([draw_strokes(examples()[digit][0]) for digit in (2, 5, 8)])
+    images = torch.stack([draw_strokes(ways[0]) for ways in examples()])
     images = images[:, None].double() / 255
     with opened() as visit:
         found = visit.page.evaluate(ASK, [run, images.flatten(1).tolist(), COMPUTED])
@@ -294,11 +294,10 @@ def test_everyone_can_use_all_of_it(width, theme, opened):
 def test_the_page_is_light(opened, chromium, book):  # noqa: F811
     """Beside a short page that shows code, too."""
     with browser.visit(chromium, f"{book}/book/running.html", DESKTOP) as visit:
-        other = sum(size for size, _ in visit.page.evaluate(browser.LOADED))
+        other = sum(size for size, _ in visit.loaded)
     with opened() as visit:
-        loaded = visit.page.evaluate(browser.LOADED)
-    assert sum(size for size, _ in loaded) - other <= HEAVIEST, sorted(loaded)[-4:]
-    names = {name for _, name in loaded}
+        assert sum(size for size, _ in visit.loaded) - other <= HEAVIEST, sorted(visit.loaded)[-4:]
+        names = {name for _, name in visit.loaded}
     assert "mnist.js" in names and not names & {"mnist-patch4.js", "still.svg"}
 
 
@@ -361,4 +360,17 @@ def test_damaged_weights_are_told_beside_a_picture(damage, message, chromium, bo
     page.wait_for_selector(".live-failed")
     assert message in page.locator(".live-failed").inner_text()
     assert page.locator(".live-still img").is_visible() and not page.locator(".live-sheet").count()
+    context.close()
+
+
+def test_without_small_patches_the_page_goes_on_with_large_ones(chromium, book):  # noqa: F811
+    context = chromium.new_context()
+    page = context.new_page()
+    page.route("**/mnist-patch4.js", lambda route: route.abort())
+    page.goto(f"{book}/book/live.html")
+    page.get_by_text("4 × 4").click()
+    page.get_by_text("mnist-patch4.js is missing or damaged.").wait_for()
+    assert page.get_by_label("7 × 7").is_checked() and page.locator("[data-panel=patches] .live-tile").count() == 16
+    draw(page)
+    assert answer(page) == "3"
     context.close()

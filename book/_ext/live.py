@@ -18,7 +18,7 @@ from bs4 import BeautifulSoup
 
 from vit_tutorial.attention import Attention, attention_weights, plain_attention
 from vit_tutorial.encoder import Block
-from vit_tutorial.live import MEASURED, as_script, draw_strokes, export_model
+from vit_tutorial.live import INTERVENTIONS, MEASURED, as_script, draw_strokes, export_model
 from vit_tutorial.model import ViT
 from vit_tutorial.patches import LinearPatchEmbed, patchify
 from vit_tutorial.plots import COLOURS
@@ -99,6 +99,7 @@ LINES = {
     "attention": (Attention.project, attention_weights, plain_attention, Attention.forward),
     "stream": (Block.forward,),
     "logits": (ViT.forward_head,),
+    "shuffle": (INTERVENTIONS["shuffleTokens"], INTERVENTIONS["shufflePatches"]),
 }
 
 

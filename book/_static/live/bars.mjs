@@ -6,7 +6,8 @@ import { TEXT } from "./text.mjs";
 export function bars(label) {
   const rows = Array.from({ length: 10 }, (_, digit) => {
     const fill = h("span.fill"), percent = h("span.percent");
-    return { row: h("li", {}, h("span.digit", {}, String(digit)), h("span.track", { "aria-hidden": "true" }, fill), percent), fill, percent };
+    const track = h("span.track", { "aria-hidden": "true" }, fill);
+    return { row: h("li", {}, h("span.digit", {}, String(digit)), track, percent), fill, percent };
   });
   const element = h("ul.live-bars", { "aria-label": label, role: "list" }, ...rows.map(({ row }) => row));
   /** Shows probabilities; none where there is nothing to ask about. */

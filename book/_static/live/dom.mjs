@@ -23,7 +23,9 @@ export const freshId = () => `live-${count++}`;
 /** A choice of one among a few, as native radio buttons in the dress of chips. */
 export function chips(legend, options, onChoose) {
   const name = freshId();
-  const inputs = options.map(({ value, label }, i) =>
-    h("label.live-chip", {}, h("input", { type: "radio", name, value, checked: i === 0, onchange: () => onChoose(value) }), h("span", {}, label)));
+  const inputs = options.map(({ value, label }, i) => {
+    const input = h("input", { type: "radio", name, value, "aria-label": label, checked: i === 0, onchange: () => onChoose(value) });
+    return h("label.live-chip", {}, input, h("span", {}, label));
+  });
   return h("fieldset.live-chips", {}, h("legend", {}, legend), ...inputs);
 }

@@ -1,8 +1,8 @@
 // The page "Draw a digit": what is drawn goes through the model at once, and every panel in view shows it.
 
 import { bars, best } from "./bars.mjs";
-import { chips, h } from "./dom.mjs";
 import { drawStrokes } from "./digit.mjs";
+import { chips, h } from "./dom.mjs";
 import { EXAMPLES } from "./examples.mjs";
 import { chooser, experiment, REPAIRS, SHUFFLES } from "./experiments.mjs";
 import { pad } from "./pad.mjs";
@@ -44,7 +44,7 @@ function fail(error) {
 
 function update(change) {
   Object.assign(state, change);
-  if ("strokes" in change || "model" in change) compute();
+  if ("strokes" in change) compute();
   for (const name of shown.keys()) stale.add(name);
   schedule();
 }
@@ -69,29 +69,36 @@ function schedule() {
 
 // The sheet, and the bar that goes along ---------------------------------------------------------------------------
 
+/** The likeliest digit, and its probability. */
+const answer = ({ probabilities }) => [best(probabilities), Math.max(...probabilities)];
+
 function drawPanel(root) {
   const variants = Array(10).fill(0), seen = h("canvas.live-seen", { role: "img", "aria-label": TEXT.pad.seen });
   const says = h("p.live-says", { "aria-hidden": "true" }), heard = h("p.live-heard", { role: "status" }), answers = bars(TEXT.pad.answers);
   const note = h("p.quiet.live-note"), sheet = pad((strokes, finished) => {
     note.textContent = sheet.sheet.classList.contains("ours") ? TEXT.pad.ours : "";
     update({ strokes: strokes.map((points) => points.slice()) });
-    if (finished && state.trace) heard.textContent = state.empty ? TEXT.pad.nothing : TEXT.pad.heard(best(state.trace.probabilities), Math.max(...state.trace.probabilities));
+    if (finished && state.trace) heard.textContent = state.empty ? TEXT.pad.nothing : TEXT.pad.heard(...answer(state.trace));
   });
-  const example = (digit, greets = false) => sheet.show(EXAMPLES[digit][variants[digit]++ % EXAMPLES[digit].length], true, greets);
+  const example = (digit, greets = false) => {
+    sheet.show(EXAMPLES[digit][variants[digit]++ % EXAMPLES[digit].length], true, greets);
+  };
   const button = (label, onclick, more = {}) => h("button.live-button", { type: "button", onclick, ...more }, label);
+  const tools = [button(TEXT.pad.undo, sheet.undo), button(TEXT.pad.clear, () => sheet.show([]))];
+  const digits = EXAMPLES.map((_, digit) => button(String(digit), () => example(digit), { "aria-label": TEXT.pad.example(digit) }));
+  const top = h("div.live-top", {}, h("figure", {}, seen, h("figcaption", {}, TEXT.pad.seen)), says);
   root.append(
     h("div.live-desk", {},
-      h("div", {}, sheet.element, h("div.live-tools", {}, note, button(TEXT.pad.undo, sheet.undo), button(TEXT.pad.clear, () => sheet.show([])))),
-      h("div.live-answer", {}, h("div.live-top", {}, h("figure", {}, seen, h("figcaption", {}, TEXT.pad.seen)), says), answers.element)),
-    h("div.live-examples", {}, h("span", {}, TEXT.pad.examples), ...EXAMPLES.map((_, digit) => button(String(digit), () => example(digit), { "aria-label": TEXT.pad.example(digit) }))),
+      h("div", {}, sheet.element, h("div.live-tools", {}, note, ...tools)), h("div.live-answer", {}, top, answers.element)),
+    h("div.live-examples", {}, h("span", {}, TEXT.pad.examples), ...digits),
     h("p.quiet", { id: "live-keys" }, TEXT.pad.keys), heard);
   variants[FIRST[0]] = FIRST[1];
   example(FIRST[0], true);
   return ({ image, trace, empty }) => {
     paintGrey(seen, 28, image);
     answers.show(empty ? undefined : trace.probabilities);
-    const digit = best(trace.probabilities);
-    says.replaceChildren(h("b", {}, empty ? TEXT.pad.empty : String(digit)), h("span", {}, empty ? "" : TEXT.pad.sure(trace.probabilities[digit])));
+    const [digit, sure] = answer(trace);
+    says.replaceChildren(...(empty ? [h("b", {}, TEXT.pad.empty)] : [h("b", {}, String(digit)), h("span", {}, TEXT.pad.sure(sure))]));
   };
 }
 
@@ -99,10 +106,9 @@ function barPanel(root) {
   const { element, canvas, light } = thumb(), reads = h("b"), which = h("span");
   root.append(element, reads, which, h("a", { href: `#${slots.draw.closest("section").id}` }, TEXT.bar.back));
   return ({ image, trace, empty, lit, model: { config } }) => {
-    const digit = best(trace.probabilities);
     paintGrey(canvas, 28, image);
     light(lit, config);
-    reads.textContent = empty ? TEXT.pad.nothing : TEXT.bar.reads(digit, trace.probabilities[digit]);
+    reads.textContent = empty ? TEXT.pad.nothing : TEXT.bar.reads(...answer(trace));
     which.textContent = TEXT.bar.lit(lit);
   };
 }
@@ -135,11 +141,19 @@ function build(model) {
 }
 
 function sizes() {
-  const said = h("p.quiet", { role: "status" }), choose = async (name) => {
+  const said = h("p.quiet", { role: "status" });
+  const choose = async (name) => {
     said.textContent = models[name] ? "" : TEXT.patches.fetching;
-    try { build(await load(name)); said.textContent = ""; } catch (error) { fail(error); }
+    try {
+      build(await load(name));
+      said.textContent = "";
+    } catch (error) { // the page goes on with the model that it has
+      said.textContent = `${error.message}.`;
+      slots.sizes.querySelector(`[value="${state.model.name}"]`).checked = true;
+    }
   };
-  slots.sizes.append(chips(TEXT.patches.sizes, [{ value: LARGE, label: TEXT.patches.large }, { value: SMALL, label: TEXT.patches.small }], choose), said);
+  const options = [{ value: LARGE, label: TEXT.patches.large }, { value: SMALL, label: TEXT.patches.small }];
+  slots.sizes.append(chips(TEXT.patches.sizes, options, choose), said);
 }
 
 async function start() {

@@ -4,8 +4,8 @@ let known = {};
 
 /** Red, green and blue of the custom property --live-NAME, which holds six hexadecimal digits. */
 function colour(name) {
-  known[name] ??= getComputedStyle(document.documentElement).getPropertyValue(`--live-${name}`).match(/[\da-f]{2}/gi).map((pair) => parseInt(pair, 16));
-  return known[name];
+  const written = () => getComputedStyle(document.documentElement).getPropertyValue(`--live-${name}`);
+  return (known[name] ??= written().match(/[\da-f]{2}/gi).map((pair) => parseInt(pair, 16)));
 }
 
 /** Calls `draw` whenever the theme has changed: what was painted has the other theme's colours. */

@@ -18,7 +18,9 @@ function patchesPanel(root, { config }, update) {
   });
   const numbers = h("div.live-numbers", { style: `--columns: ${pw}`, "aria-hidden": "true" }, ...Array.from({ length: ph * pw }, () => h("span")));
   const said = h("p"), row = h("canvas.live-strip");
-  root.replaceChildren(h("div.live-pair", {}, grid.element, h("div", {}, said, numbers)), h("div", {}, row, h("p.quiet", {}, TEXT.patches.row(ph * pw))));
+  root.replaceChildren(
+    h("div.live-pair", {}, grid.element, h("div", {}, said, numbers)),
+    h("div", {}, row, h("p.quiet", {}, TEXT.patches.row(ph * pw))));
   return ({ image, lit }) => {
     const patches = greyPatches(image, config), patch = Math.max(lit, 1);
     patches.forEach((pixels, i) => paintGrey(grid.canvases[i], pw, pixels));
@@ -26,7 +28,8 @@ function patchesPanel(root, { config }, update) {
     said.textContent = TEXT.patches.numbers(patch, ph * pw);
     patches[patch - 1].forEach((grey, i) => {
       numbers.children[i].textContent = grey;
-      numbers.children[i].style.cssText = `background: rgb(${grey} ${grey} ${grey}); color: ${grey > 127 ? "#000" : "#fff"}`;
+      // black on what is lighter than the grey on which black and white stand out alike
+      numbers.children[i].style.cssText = `background: rgb(${grey} ${grey} ${grey}); color: ${grey > 117 ? "#000" : "#fff"}`;
     });
     paintGrey(row, ph * pw, patches[patch - 1]);
   };
@@ -41,14 +44,15 @@ function tokensPanel(root, { config, parts }, update) {
   const shown = ({ strip, said }, sign) => h("div.live-term", {}, h("b", { "aria-hidden": "true" }, sign), strip, said);
   root.replaceChildren(h("div.live-pair", {}, grid.element, h("div.live-terms", {}, shown(content, ""), shown(position, "+"), shown(sum, "="))));
   return (state) => {
-    const { trace, lit } = state, rows = [trace.embedded.subarray((lit - 1) * dim, lit * dim), trace.positions.subarray(lit * dim, (lit + 1) * dim)];
-    if (lit === 0) rows[0] = parts.cls_token;
+    const { trace, lit } = state, row = (x) => x.subarray(lit * dim, (lit + 1) * dim), kind = lit === 0 ? "class" : "token";
     paintPatches(grid, state);
     grid.mark(lit, lit);
-    paint(content.strip, dim, rows[0], lit === 0 ? "class" : "token", STRONG);
-    paint(position.strip, dim, rows[1], "positions", STRONG);
-    paint(sum.strip, dim, trace.tokens.subarray(lit * dim, (lit + 1) * dim), lit === 0 ? "class" : "token", STRONG);
-    [content.said.textContent, position.said.textContent, sum.said.textContent] = [TEXT.tokens.content(lit), TEXT.tokens.position(lit), TEXT.tokens.sum];
+    paint(content.strip, dim, lit === 0 ? parts.cls_token : trace.embedded.subarray((lit - 1) * dim, lit * dim), kind, STRONG);
+    paint(position.strip, dim, row(trace.positions), "positions", STRONG);
+    paint(sum.strip, dim, row(trace.tokens), kind, STRONG);
+    content.said.textContent = TEXT.tokens.content(lit);
+    position.said.textContent = TEXT.tokens.position(lit);
+    sum.said.textContent = TEXT.tokens.sum;
   };
 }
 
@@ -62,9 +66,11 @@ function streamPanel(root, model) {
     return { row: h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, map.element), length, answer, ...cells), map, length, answer, cells };
   });
   const digits = Array.from({ length: num_classes }, (_, digit) => h("th.cell", { scope: "col" }, String(digit)));
-  const heads = [TEXT.stream.stage, TEXT.stream.lengths, TEXT.stream.length, TEXT.stream.answer].map((name) => h("th", { scope: "col" }, name));
-  root.replaceChildren(h("div.live-scroll", { tabindex: 0, role: "region", "aria-label": TEXT.stream.caption }, h("table.live-table", {}, h("caption", {}, TEXT.stream.caption),
-    h("thead", {}, h("tr", {}, ...heads, ...digits)), h("tbody", {}, ...stages.map(({ row }) => row)))));
+  const { stage, lengths: all, length, answer, caption } = TEXT.stream;
+  const heads = [stage, all, length, answer].map((name) => h("th", { scope: "col" }, name));
+  const table = h("table.live-table", {}, h("caption", {}, caption),
+    h("thead", {}, h("tr", {}, ...heads, ...digits)), h("tbody", {}, ...stages.map(({ row }) => row)));
+  root.replaceChildren(h("div.live-scroll", { tabindex: 0, role: "region", "aria-label": caption }, table));
   return ({ trace, lit }) => {
     const streams = [trace.tokens, ...trace.blocks.map(({ out }) => out)].map((x) => lengths(x, dim));
     const longest = Math.max(...streams.flatMap((all) => all.slice(1)));
@@ -85,9 +91,12 @@ function streamPanel(root, model) {
 function logitsPanel(root, { config }) {
   const rows = Array.from({ length: config.num_classes }, (_, digit) => {
     const logit = h("td.number"), bar = h("span"), probability = h("td.number"), fill = h("span.fill");
-    return { row: h("tr", {}, h("th", { scope: "row" }, String(digit)), logit, h("td.signed", { "aria-hidden": "true" }, bar), probability, h("td.track", { "aria-hidden": "true" }, fill)), logit, bar, probability, fill };
+    const drawn = [["td.signed", bar], ["td.track", fill]].map(([cell, shape]) => h(cell, { "aria-hidden": "true" }, shape));
+    const row = h("tr", {}, h("th", { scope: "row" }, String(digit)), logit, drawn[0], probability, drawn[1]);
+    return { row, logit, bar, probability, fill };
   });
-  const names = [TEXT.logits.digit, TEXT.logits.logit, TEXT.logits.probability].map((name, i) => h("th", { scope: "col", colspan: i ? 2 : 1 }, name));
+  const { digit, logit, probability } = TEXT.logits;
+  const names = [digit, logit, probability].map((name, i) => h("th", { scope: "col", colspan: i ? 2 : 1 }, name));
   root.replaceChildren(h("table.live-table.live-logits", {}, h("caption", {}, TEXT.logits.caption),
     h("thead", {}, h("tr", {}, ...names)), h("tbody", {}, ...rows.map(({ row }) => row))));
   return ({ trace: { logits, probabilities } }) => {

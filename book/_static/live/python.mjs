@@ -20,7 +20,9 @@ export function python(root) {
     await navigator.clipboard.writeText(code.textContent);
     copied.textContent = TEXT.code.copied;
   };
-  root.replaceChildren(h("div.live-code", { tabindex: 0, role: "region", "aria-label": TEXT.code.label }, h("pre", {}, code)), h("div.live-tools", {}, copied, h("button.live-button", { type: "button", onclick: copy }, TEXT.code.copy)));
+  root.replaceChildren(
+    h("div.live-code", { tabindex: 0, role: "region", "aria-label": TEXT.code.label }, h("pre", {}, code)),
+    h("div.live-tools", {}, copied, h("button.live-button", { type: "button", onclick: copy }, TEXT.code.copy)));
   return ({ strokes, model }) => {
     code.textContent = asPython(strokes, model.name);
     copied.textContent = "";

@@ -9,11 +9,14 @@ import { freshId, h } from "./dom.mjs";
 export function tiles({ label, columns, count, name, lead = "", kind = "", onChoose, onPoint = () => {} }) {
   const options = Array.from({ length: count }, (_, i) => {
     const canvas = h("canvas");
-    const option = h("div.live-tile", { id: freshId(), role: "option", "aria-label": name(i), "aria-selected": "false", title: name(i), onclick: () => onChoose(i), onpointerenter: () => onPoint(i) }, canvas);
+    const listeners = { onclick: () => onChoose(i), onpointerenter: () => onPoint(i) };
+    const names = { id: freshId(), role: "option", "aria-label": name(i), "aria-selected": "false", title: name(i) };
+    const option = h("div.live-tile", { ...names, ...listeners }, canvas);
     if (lead && i === 0) { option.classList.add("lead"); option.append(h("span", {}, lead)); }
     return { option, canvas };
   });
-  const element = h("div.live-tiles", { role: "listbox", tabindex: 0, "aria-label": label, style: `--columns: ${columns}`, onkeydown: move }, ...options.map(({ option }) => option));
+  const box = { role: "listbox", tabindex: 0, "aria-label": label, style: `--columns: ${columns}`, onkeydown: move };
+  const element = h("div.live-tiles", box, ...options.map(({ option }) => option));
   if (kind) element.classList.add(kind);
   let chosen = 0;
 
