@@ -44,7 +44,8 @@ body { margin: 0 0.75rem; background: var(--pst-color-background); color: var(--
 """
 
 
-PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>A chapter</title><link rel="icon" href="data:,">
+PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>A chapter</title>
+<link rel="icon" href="data:,">
 <meta name="viewport" content="width=device-width"><script>
 document.documentElement.dataset.mode = "light";
 document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
