@@ -11,7 +11,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 PORT ?= 8000
-OF_THE_BOOK := tests/test_book.py tests/test_pdf.py tests/test_browser.py tests/test_slides.py
+OF_THE_BOOK := $(addprefix tests/test_,book.py pdf.py browser.py slides.py live_page.py live_figures.py)
 
 .PHONY: book pdf slides test install lint unit colab links serve clean
 

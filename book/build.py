@@ -133,11 +133,12 @@ def files_behind(stem: str, code: str) -> set[Path]:
         files.add(file)
         package = name if file.name == "__init__.py" else name.rpartition(".")[0]
         todo |= {package, name.rpartition(".")[0], *names_imported(file.read_text(encoding="utf-8"), package)}
-    recorded = ROOT / "vit_tutorial" / "recorded"
-    reads_runs = ROOT / "vit_tutorial" / "runs.py" in files  # nothing else opens what is recorded
-    for path in (ROOT / "vit_tutorial").rglob("*") if files else ():
+    whole = ROOT / "vit_tutorial"
+    readers = {whole / "recorded" / "live": "live.py", whole / "recorded": "runs.py"}  # nothing else opens these
+    for path in whole.rglob("*") if files else ():
         is_data = path.is_file() and path.suffix != ".py" and "__pycache__" not in path.parts
-        if is_data and (reads_runs or not path.is_relative_to(recorded)):
+        reader = next((reader for folder, reader in readers.items() if path.is_relative_to(folder)), None)
+        if is_data and (reader is None or whole / reader in files):
             files.add(path)
     return files
 

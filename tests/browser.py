@@ -435,15 +435,16 @@ SPARE = """() => {
 PUT_BACK = "() => { for (const undo of put_back.reverse()) undo(); }"
 
 
-def axe(visit: Visit) -> list[str]:
+def axe(visit: Visit, everywhere: bool = False) -> list[str]:
     """axe-core has nothing to say, but for what it says of the theme.
 
-    A wide window is asked everything, in the dark what is of colours, and a phone what is of its width.
+    A wide window is asked everything, in the dark what is of colours, and a phone what is of its width; or
+    ``everywhere`` everything.
     """
     rules = COLOUR_RULES if visit.view.theme == "dark" else WIDTH_RULES
     everything, some = {"type": "tag", "values": AXE_TAGS}, {"type": "rule", "values": rules}
     options = {
-        "runOnly": everything if visit.view == VIEWS["desktop-light"] else some,
+        "runOnly": everything if everywhere or visit.view == VIEWS["desktop-light"] else some,
         "resultTypes": ["violations"],
         "preload": False,  # it would ask for style sheets again, some of them where they are not
     }

@@ -27,6 +27,7 @@ PACKAGE = {  # what stands in the small book's package
     "far/away.py": "FAR = 'vit_tutorial.spoken'\n",
     "spoken.py": "",
     "runs.py": "",
+    "live.py": "from vit_tutorial import runs\n",
     "cli.py": "from vit_tutorial import runs\n",
     "__main__.py": "from vit_tutorial.cli import main\n",
     "exercises/__init__.py": "from vit_tutorial.exercises.engine import exercise\n",
@@ -34,6 +35,7 @@ PACKAGE = {  # what stands in the small book's package
     "exercises/good.py": "from vit_tutorial.one import config\n",
     "exercises/other.py": "",
     "recorded/run/metrics.json": "{}",
+    "recorded/live/page.json": "{}",
     "words.txt": "",
 }
 
@@ -150,6 +152,9 @@ BEHIND = {  # a notebook's code, and the files of the small package that it depe
     "from vit_tutorial.far import FAR": {"__init__.py", "config.py", "far/__init__.py", "far/away.py", "spoken.py"},
     "import_module('vit_tutorial.one')": {"__init__.py", "config.py", "one.py"},
     "from vit_tutorial.runs import load": {"__init__.py", "config.py", "runs.py", "recorded/run/metrics.json"},
+    "import vit_tutorial.live": {
+        "__init__.py", "config.py", "live.py", "runs.py", "recorded/run/metrics.json", "recorded/live/page.json"
+    },
     "from vit_tutorial.exercises import exercise": {
         "__init__.py", "config.py", "exercises/__init__.py", "exercises/engine.py"
     },

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +16,9 @@ from PIL import Image
 from vit_tutorial import cli, runs
 from vit_tutorial.cli import main
 from vit_tutorial.data import NAMES, load_dataset
+from vit_tutorial.live import export_model
 from vit_tutorial.recipes import RECIPES
+from vit_tutorial.runs import load_recorded
 from vit_tutorial.training import evaluate
 from vit_tutorial.what_matters import Sweep
 
@@ -49,6 +52,19 @@ def test_train_and_evaluate(own_folder, capsys):
     out = capsys.readouterr().out
     assert out.startswith("digits-3, your own run: test accuracy ")
     assert f"after its training: {metrics['test']['accuracy']:.2%}; weights: runs/digits-3/" in out
+
+
+def test_export_writes_what_the_page_loads(own_folder, capsys):
+    main(["export", "mnist", "page.js"])
+    name, exported = re.fullmatch(
+        r"\(globalThis.models \?\?= {}\)\[(.*?)\] = (.*);\n", Path("page.js").read_text()
+    ).groups()
+    assert json.loads(name) == "mnist"
+    assert json.loads(exported) == json.loads(json.dumps(export_model(*load_recorded("mnist"))))
+    assert capsys.readouterr().out == f"mnist: {Path('page.js').stat().st_size / 1000:.0f} kB in page.js\n"
+    for name, message in {"nope": "no finished run 'nope'", "mnist-fixed": "final_norm=False, not True"}.items():
+        with pytest.raises(SystemExit, match=message):
+            main(["export", name, "page.js"])
 
 
 def test_evaluate_with_a_folder_that_has_changed(own_folder, monkeypatch, capsys):

@@ -13,10 +13,18 @@ import torch
 from torch.testing import assert_close
 
 from vit_tutorial.attention import attention_weights
-from vit_tutorial.data import load_dataset
-from vit_tutorial.live import INTERVENTIONS, draw_strokes, export_model, intervene
+from vit_tutorial.data import Dataset, load_dataset
+from vit_tutorial.live import (
+    INTERVENTIONS,
+    MEASURED,
+    choices_of,
+    draw_strokes,
+    export_model,
+    intervene,
+    measure,
+)
 from vit_tutorial.model import ViT
-from vit_tutorial.runs import load_recorded
+from vit_tutorial.runs import load_metrics, load_recorded
 from vit_tutorial.training.loop import to_input
 
 RUN = Path(__file__).with_name("live_parity.mjs")
@@ -196,7 +204,8 @@ def test_damaged_weights_are_refused(digits):
 def test_an_export_is_the_model():
     model, recipe = load_recorded("mnist")
     exported = export_model(model, recipe)
-    numbers = np.frombuffer(base64.b64decode(exported["float16"]), "<f2").astype("float32")
+    high, low = np.frombuffer(base64.b64decode(exported["float16"]), np.uint8).reshape(2, -1).astype(np.uint16)
+    numbers = (256 * high + low).view(np.float16).astype(np.float32)
     assert_close(
         torch.from_numpy(numbers), torch.cat([t.flatten() for t in model.state_dict().values()]), rtol=0, atol=0
     )
@@ -211,3 +220,35 @@ def test_what_the_page_cannot_run_is_refused():
     model.head.weight.data[0, 0] = 1e5
     with pytest.raises(ValueError, match=r"1e\+05 do not fit half precision"):
         export_model(model, recipe)
+
+
+# What interventions cost on the test set -----------------------------------------------------------------------------
+
+
+def test_what_was_measured_is_whole_and_of_the_recorded_models():
+    found = json.loads(MEASURED.read_text())
+    assert found["commit"] and not found["commit"].endswith("+")
+    for run, rows in found["runs"].items():
+        assert found["images"][run] == 10_000 and found["data"][run] == "MNIST"
+        (healthy,) = (row["accuracy"] for row in rows if row["name"] == "healthy")
+        assert healthy == load_metrics(run)["test"]["accuracy"]
+        model, _ = load_recorded(run)
+        assert [(row["name"], row["choices"]) for row in rows[1:]] == [
+            (name, choices) for name in INTERVENTIONS for choices in choices_of(name, model)
+        ]
+        together = [row["accuracy"] for row in rows if row["name"] == "shuffleTokens"]
+        assert max(abs(accuracy - healthy) for accuracy in together) <= 1e-4  # a tie may fall otherwise
+
+
+def test_measuring_counts_right_answers():
+    model, recipe = load_recorded("mnist")
+    images = torch.stack([draw_strokes(strokes) for strokes in STROKES[-8:]])[:, None]
+    labels = torch.arange(8)
+    test = Dataset(images, labels, tuple("0123456789"), "strokes")
+    rows = list(measure(model, test, recipe))
+    assert len(rows) == 1 + sum(len(choices_of(name, model)) for name in INTERVENTIONS)
+    for row in [rows[0], rows[14], rows[-1]]:
+        changed = model if row["name"] == "healthy" else intervene(model, row["name"], **row["choices"])
+        with torch.no_grad():
+            answers = torch.cat([changed(to_input(image[None], recipe)).argmax(-1) for image in images])
+        assert row["accuracy"] == pytest.approx((answers == labels).float().mean().item())

@@ -1,4 +1,4 @@
-"""The ``vit-tutorial`` command: ``train``, ``sweep``, ``evaluate``, ``predict``, ``data``, ``handout`` and ``grade``.
+"""The ``vit-tutorial`` command: train, sweep, evaluate, predict, export, data, handout and grade.
 
 Each command is a dataclass. tyro turns its fields into arguments and its docstring into help.
 """
@@ -23,6 +23,7 @@ from vit_tutorial.clinic.signs import are_probabilities
 from vit_tutorial.data import NAMES, SPLITS, Dataset, data_root, load_dataset
 from vit_tutorial.data.folders import check_test
 from vit_tutorial.data.images import decode_all
+from vit_tutorial.live import as_script, export_model
 from vit_tutorial.recipes import RECIPES, Recipe, fit_to_data, load_split, make_model
 from vit_tutorial.runs import FOLDER, OWN_RUNS, find_run, load_classes, load_metrics, load_recorded, run_recipe
 from vit_tutorial.training.distributed import process_group, rank_and_world
@@ -298,6 +299,25 @@ class Predict:
 
 
 @dataclass(frozen=True)
+class Export:
+    """Write a finished run as JavaScript, for a web page: your own run in runs/, else the recorded one.
+
+    Args:
+        name: of the run.
+        out: file; it sets ``models[NAME]`` to what ``loadModel`` in book/_static/live/vit.mjs takes.
+    """
+
+    name: Annotated[Positional[str], arg(metavar="NAME")]
+    out: Annotated[Positional[str], arg(metavar="OUT.js")]
+
+    def run(self) -> None:
+        folder = find_run(self.name, own_first=True)
+        script = as_script(folder.name, export_model(*load_recorded(folder)))
+        Path(self.out).write_text(script, encoding="utf-8")
+        print(f"{folder.name}: {len(script) / 1000:.0f} kB in {self.out}")
+
+
+@dataclass(frozen=True)
 class Data:
     """Fetch data sets into $VIT_TUTORIAL_DATA (else ~/.cache/vit-tutorial), and print the sizes of their splits.
 
@@ -411,6 +431,7 @@ class Arguments:
         | Annotated[Sweep, subcommand("sweep")]
         | Annotated[Evaluate, subcommand("evaluate")]
         | Annotated[Predict, subcommand("predict")]
+        | Annotated[Export, subcommand("export")]
         | Annotated[Data, subcommand("data")]
         | Annotated[Handout, subcommand("handout")]
         | Annotated[Grade, subcommand("grade")],

@@ -1,9 +1,11 @@
 """The Python side of the page "Draw a digit": weights as text, strokes as images, and what one can do to a model."""
 
 import base64
+import json
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -12,8 +14,11 @@ from torch import Tensor, nn
 
 from vit_tutorial.archs.patients import PATIENTS
 from vit_tutorial.attention import Attention, plain_attention
+from vit_tutorial.data import Dataset
 from vit_tutorial.model import ViT
 from vit_tutorial.recipes import Recipe
+from vit_tutorial.runs import FOLDER
+from vit_tutorial.training.loop import evaluate
 
 CAN_RUN = {"in_chans": 1, "pos_embed": "sincos_2d", "pool": "cls", "act": "gelu", "final_norm": True, "qkv_bias": True}
 
@@ -21,7 +26,8 @@ CAN_RUN = {"in_chans": 1, "pos_embed": "sincos_2d", "pool": "cls", "act": "gelu"
 def export_model(model: ViT, recipe: Recipe) -> dict:
     """All that ``vit.mjs`` needs, ready for JSON: sizes, the tensors' names and lengths, and their numbers.
 
-    The numbers are in half precision, as recorded runs keep them, little-endian, in base64.
+    The numbers are in half precision, as recorded runs keep them: all their high bytes, then all their low ones, in
+    base64. High bytes are alike, so apart from the others they pack into 20 kB less.
 
     Raises:
         ValueError: if the page's model lacks an option that this one has, or a weight does not fit half precision.
@@ -35,7 +41,7 @@ def export_model(model: ViT, recipe: Recipe) -> dict:
     halves = numbers.half()
     if not halves.isfinite().all():
         raise ValueError(f"weights up to {numbers.abs().max():.3g} do not fit half precision, which ends at 65,504")
-    content = halves.numpy().astype("<f2").tobytes()
+    content = halves.numpy().astype(">f2").view(np.uint8).reshape(-1, 2).T.tobytes()
     sizes = ("img_size", "patch_size", "embed_dim", "depth", "num_heads", "num_classes")
     return {
         "config": {name: getattr(recipe.model, name) for name in sizes} | {"mean": recipe.mean, "std": recipe.std},
@@ -45,13 +51,18 @@ def export_model(model: ViT, recipe: Recipe) -> dict:
     }
 
 
+def as_script(name: str, exported: dict) -> str:
+    """What :func:`export_model` gives as a file of JavaScript: a page that was opened from disk may load no other."""
+    return f"(globalThis.models ??= {{}})[{json.dumps(name)}] = {json.dumps(exported, separators=(',', ':'))};\n"
+
+
 SIDE, BOX, PEN = 28, 20, 2.4  # pixels
 
-Strokes = Sequence[Sequence[tuple[float, float]]]
+Strokes = Sequence[Sequence[Sequence[float]]]  # points (x, y)
 
 
 def draw_strokes(strokes: Strokes) -> UInt8[Tensor, "28 28"]:
-    """Lists of points (x, y), in any unit, to an image made the way MNIST's were; ``digit.mjs`` gives the same bytes.
+    """Lists of points, in any unit, to an image made the way MNIST's were; ``digit.mjs`` gives the same bytes.
 
     The digit fills a box of 20 × 20, and its centre of mass is moved to the middle by whole pixels.
 
@@ -158,3 +169,33 @@ def intervene(model: ViT, name: str, **choices) -> ViT:
     changed = deepcopy(model)
     INTERVENTIONS[name](changed, **choices)
     return changed
+
+
+MEASURED = FOLDER / "live" / "interventions.json"  # book/interventions.py writes it
+ORDERS = 5  # shuffles, each the same for all images
+TEMPERATURES = (0.25, 0.5, 2.0, 4.0)
+
+
+def choices_of(name: str, model: ViT) -> list[dict]:
+    """What the page lets one choose for an intervention, as the arguments of :func:`intervene`."""
+    config = model.config
+    if name == "muteHead":
+        return [{"block": block, "head": head} for block in range(config.depth) for head in range(config.num_heads)]
+    if name == "muteBlock":
+        return [{"block": block} for block in range(config.depth)]
+    if name == "temperature":
+        return [{"temperature": temperature} for temperature in TEMPERATURES]
+    if name.startswith("shuffle"):
+        seeds = [torch.Generator().manual_seed(seed) for seed in range(ORDERS)]
+        return [{"order": torch.randperm(config.num_patches, generator=seed).tolist()} for seed in seeds]
+    return [{}]
+
+
+def measure(model: ViT, test: Dataset, recipe: Recipe) -> Iterator[dict]:
+    """The accuracy on ``test``, in 0..1, of the model as it is and after each intervention, one row for each choice."""
+    yield {"name": "healthy", "choices": {}, "accuracy": evaluate(model, test, recipe)["accuracy"]}
+    for name in INTERVENTIONS:
+        one_by_one = replace(recipe, batch_size=1) if name == "acrossBatch" else recipe  # as in the page
+        for choices in choices_of(name, model):
+            accuracy = evaluate(intervene(model, name, **choices), test, one_by_one)["accuracy"]
+            yield {"name": name, "choices": choices, "accuracy": accuracy}

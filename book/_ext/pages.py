@@ -9,6 +9,8 @@ from html import unescape
 from pathlib import Path
 from urllib.parse import unquote
 
+import live
+import live_figures
 import nbformat
 import rooms
 import stand_ins
@@ -30,6 +32,7 @@ NEEDED_BY = {
     "searchtools": "#search-results",
     "searchindex": "#search-results",
     "language_data": "#search-results",
+    "live.css": "[data-live]",
 }
 
 CODE = re.compile(r'(?<=<div class="highlight"><pre>).*?(?=</pre>)', re.DOTALL)  # a tag ends in its line
@@ -111,6 +114,8 @@ def finish(html: str, folder: Path, out: Path, notebook: nbformat.NotebookNode |
         elif Path(image["src"]).name in twins:
             show_twins(image, twins[Path(image["src"]).name], out / "_images", cache)
     size_images(page, folder)
+    live_figures.place(page, up, out / "_static")
+    live.enliven(page)
     return page
 
 
@@ -141,6 +146,7 @@ def finish_pages(app, exception) -> None:
         return
     source, out, icons = Path(app.srcdir), Path(app.outdir), set()
     drawn = drawing((source / "book/_static/model.svg").read_text(encoding="utf-8"))
+    live.write_files(out / "_static")
     for path in sorted(out.rglob("*.html")):
         if "_static" in path.relative_to(out).parts:
             continue

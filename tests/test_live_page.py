@@ -1,0 +1,376 @@
+"""The page "Draw a digit" in a real browser, from the built book. `make test` runs it."""
+
+import json
+import re
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import browser
+import pytest
+import torch
+from _ext.live import examples
+from browser import View
+from bs4 import BeautifulSoup
+from notebook_rules import ROOT
+from test_browser import book, chromium  # noqa: F401, they are fixtures
+from test_live import TOLERANCE, in_pytorch, worst
+
+from vit_tutorial.live import MEASURED, draw_strokes
+from vit_tutorial.runs import load_recorded
+from vit_tutorial.training import to_input
+
+HTML = ROOT / "_build" / "html"
+COMPUTED = Path(__file__).with_name("live_computed.mjs").read_text(encoding="utf-8")
+HEAVIEST = 620_000  # bytes, gzipped, beyond what other pages load
+DESKTOP, PHONE = View(1280, 900, "light"), View(360, 740, "light")
+THREE = [(30, 20), (50, 12), (68, 25), (60, 42), (42, 48), (62, 54), (70, 72), (50, 88), (30, 80)]
+
+
+@pytest.fixture
+def opened(chromium, book):  # noqa: F811
+    """Opens the page with its model at work, at a size and theme, and wants no error of it."""
+
+    @contextmanager
+    def opened(view: View = DESKTOP, url: str = ""):
+        with browser.visit(chromium, url or f"{book}/book/live.html", view) as visit:
+            visit.page.wait_for_selector("[data-panel=break] .live-card h3")
+            yield visit
+            assert visit.console == [] and visit.hosts == []
+
+    return opened
+
+
+def places(page) -> list[tuple[float, float]]:
+    """Where THREE, in per cent of the sheet, lies in the window."""
+    page.locator(".live-sheet").scroll_into_view_if_needed()
+    box = page.locator(".live-sheet").bounding_box()
+    return [(box["x"] + x / 100 * box["width"], box["y"] + y / 100 * box["height"]) for x, y in THREE]
+
+
+def draw(page) -> None:
+    """A 3, with the mouse."""
+    first, *others = places(page)
+    page.mouse.move(*first)
+    page.mouse.down()
+    for place in others:
+        page.mouse.move(*place, steps=5)
+    page.mouse.up()
+
+
+def answer(page) -> str:
+    page.wait_for_timeout(50)  # a frame or two
+    return page.locator(".live-says b").inner_text()
+
+
+READ = """(selector) => {
+  const canvas = document.querySelector(selector), {width, height} = canvas;
+  const copy = new OffscreenCanvas(width, height).getContext("2d", {willReadFrequently: true});
+  copy.drawImage(canvas, 0, 0);
+  return [...copy.getImageData(0, 0, width, height).data];
+}"""
+
+
+def pixels_of(page, selector: str) -> torch.Tensor:
+    """``(pixels, 4)``: red, green, blue and alpha of a canvas."""
+    return torch.tensor(page.evaluate(READ, selector), dtype=torch.uint8).reshape(-1, 4)
+
+
+def guess_everywhere(page) -> None:
+    for ask in page.locator(".live-guess").all():
+        ask.locator("button").first.click()
+
+
+# The model ---------------------------------------------------------------------------------------------------------
+
+ASK = """async ([run, images, source]) => {
+  const vit = await import(new URL("../_static/live/vit.mjs", location));
+  const { computed } = await import(`data:text/javascript,${encodeURIComponent(source)}`);
+  const script = document.createElement("script");
+  script.src = `../_static/live/${run}.js`;
+  await new Promise((done) => { script.onload = done; document.head.append(script); });
+  const model = vit.loadModel(models[run]);
+  return images.map((image) => Object.fromEntries(
+    Object.entries(computed(vit, model, image, {}, "all")).map(([name, array]) => [name, [...array]])));
+}"""
+
+
+@pytest.mark.parametrize("run", ["mnist", "mnist-patch4"])
+def test_each_intermediate_equals_pytorch_s_in_the_browser_too(run, opened):
+    model, recipe = load_recorded(run)
+    images = torch.stack([draw_strokes(ways[0]) for ways in examples()])
+    images = images[:, None].double() / 255
+    with opened() as visit:
+        found = visit.page.evaluate(ASK, [run, images.flatten(1).tolist(), COMPUTED])
+    ours = {name: torch.tensor([image[name] for image in found]).double() for name in found[0]}
+    with torch.no_grad():
+        error, where = worst(ours, in_pytorch(model.double(), to_input(images, recipe)))
+    assert error < TOLERANCE, where
+
+
+# Drawing -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_mouse_draws_is_read_shown_and_taken_along(opened):
+    with opened() as visit:
+        page = visit.page
+        assert answer(page) == "4" and page.locator(".live-sheet polyline").count() == 2  # ours
+        draw(page)
+        assert answer(page) == "3" and page.locator(".live-sheet polyline").count() == 1
+        assert "reads a 3" in page.locator(".live-heard").inner_text()
+        page.locator("[data-panel=code]").scroll_into_view_if_needed()
+        page.locator("[data-panel=logits]").scroll_into_view_if_needed()
+        page.wait_for_timeout(200)
+        exec(page.locator("[data-panel=code] code").inner_text(), pasted := {})
+        assert torch.equal(pasted["digit"].flatten(), pixels_of(page, ".live-seen")[:, 0])
+        told = page.locator("[data-panel=logits] tbody td:nth-child(2)").all_inner_texts()
+        assert told == [f"{logit:.1f}".replace("-", "−") for logit in pasted["logits"].tolist()]
+        page.get_by_role("button", name="Clear").click()
+        assert answer(page) == "?" and not pixels_of(page, ".live-seen")[:, :3].any()
+
+
+def test_a_finger_draws_and_does_not_scroll(opened):
+    with opened(PHONE) as visit:
+        page = visit.page
+        touches, before = [{"x": x, "y": y} for x, y in places(page)], page.evaluate("scrollY")
+        finger = page.context.new_cdp_session(page)
+        finger.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": touches[:1]})
+        for a, b in pairwise(touches):
+            for part in (0.25, 0.5, 0.75, 1):
+                point = {axis: a[axis] + part * (b[axis] - a[axis]) for axis in "xy"}
+                finger.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [point]})
+        finger.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+        assert answer(page) == "3" and page.evaluate("scrollY") == before
+
+
+def focus(page, selector: str) -> None:
+    """Press Tab until an element that the selector names has the focus."""
+    for _ in range(250):
+        if page.evaluate("(selector) => document.activeElement.matches(selector)", selector):
+            return
+        page.keyboard.press("Tab")
+    pytest.fail(f"the Tab key never comes to {selector}")
+
+
+@pytest.mark.parametrize("view", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_the_keyboard_alone_does_everything(view, opened):
+    with opened(view) as visit:
+        page, press = visit.page, visit.page.keyboard.press
+
+        def text(selector: str) -> str:
+            page.wait_for_timeout(50)
+            return page.locator(selector).first.inner_text()
+
+        focus(page, ".live-sheet")
+        press("Delete")
+        for _ in range(7):
+            press("ArrowUp")
+        press(" ")
+        for _ in range(14):
+            press("ArrowDown")
+        press(" ")
+        assert answer(page) == "1" and page.locator(".live-sheet polyline").count() == 1
+        press("ArrowLeft")
+        press(" ")
+        press("Shift+ArrowLeft")
+        press("Backspace")
+        assert page.locator(".live-sheet polyline").count() == 1
+        focus(page, ".live-examples button:nth-of-type(6)")
+        press("Enter")
+        assert answer(page) == "5"
+
+        focus(page, "[data-panel=patches] [role=listbox]")
+        press("ArrowDown")
+        lit = int(re.search(r"Patch (\d+)", text("[data-panel=patches] p"))[1])
+        press("ArrowLeft")
+        assert f"Patch {lit - 1} is 49" in text("[data-panel=patches] p")
+        focus(page, "[data-panel=sizes] input")
+        press("ArrowRight")
+        page.wait_for_function("document.querySelectorAll('[data-panel=patches] .live-tile').length === 49")
+        assert answer(page) == "5"
+        focus(page, "[data-panel=tokens] [role=listbox]")
+        for _ in range(8):
+            press("ArrowUp")
+        assert "learned, the same for every image" in text("[data-panel=tokens] .live-term")
+        focus(page, "[data-panel=attention] [role=listbox]")  # the query
+        press("ArrowDown")
+        page.keyboard.press("Tab")  # the head
+        press("ArrowRight")
+        press("ArrowDown")
+        assert "Where patch 1 looks, in layer 2, head 2" in text("[data-panel=attention]")
+        page.keyboard.press("Tab")  # the key
+        press("ArrowDown")
+        assert "key of patch 8" in text("[data-panel=attention] .live-sum")
+
+        focus(page, "[data-panel=shuffle] .live-controls button")
+        dealt = page.locator("[data-panel=shuffle] .live-hand").first.inner_text()
+        press("Enter")
+        assert page.locator("[data-panel=shuffle] .live-hand").first.inner_text() != dealt
+        page.keyboard.press("Tab")
+        press("Enter")
+        assert "You called it. It still says 5" in text("[data-panel=shuffle] .live-verdict")
+        focus(page, "[data-panel=break] .live-chip input")
+        press("ArrowRight")
+        assert text("[data-panel=break] h3") == "Skip a layer"
+        focus(page, "[data-panel=break] .live-slider input")
+        press("ArrowRight")
+        assert text("[data-panel=break] output") == "2"
+        page.keyboard.press("Tab")
+        press(" ")
+        assert "5" in text("[data-panel=break] .live-verdict")
+
+
+# What the panels show ----------------------------------------------------------------------------------------------
+
+
+def test_a_patch_is_lit_wherever_it_is(opened):
+    with opened() as visit:
+        page = visit.page
+        page.locator("[data-panel=patches] .live-tile").nth(5).hover()
+        page.wait_for_timeout(100)
+        for panel, lead in (("patches", 0), ("tokens", 1), ("attention", 1)):
+            page.locator(f"[data-panel={panel}]").scroll_into_view_if_needed()
+            page.mouse.move(0, 0)
+            page.wait_for_timeout(100)
+            for grid in page.locator(f"[data-panel={panel}] .live-tiles:not(.maps)").all():
+                lit = grid.locator(".live-tile").evaluate_all("(all) => all.map((tile) => tile.matches('.lit'))")
+                assert [i for i, on in enumerate(lit) if on] == [5 + lead]
+        assert "lit: patch 6" in page.locator("[data-panel=bar]").inner_text()
+        page.locator("[data-panel=shuffle]").scroll_into_view_if_needed()
+        page.wait_for_timeout(100)
+        assert page.locator("[data-panel=shuffle] .live-hand .lit").first.inner_text() == "6"  # it kept its position
+        boxes = page.locator("[data-panel=stream] .live-lit").evaluate_all("(all) => all.map((box) => box.style.left)")
+        assert boxes == ["25%"] * 5  # the second of four columns
+
+
+def test_one_guesses_first_and_then_sees_what_was_measured(opened):
+    rows = json.loads(MEASURED.read_text(encoding="utf-8"))["runs"]["mnist"]
+    told = lambda row: f"{row['accuracy']:.{1 if row['accuracy'] > 0.99 else 0}%}".replace("%", " %")  # noqa: E731
+    with opened() as visit:
+        page = visit.page
+        assert page.locator(".live-score").count() == 0
+        assert not "".join(page.locator(".live-verdict").all_inner_texts())
+        guess_everywhere(page)
+        cards = page.locator("[data-panel=shuffle] .live-card").all()
+        together, patches, _ = ([card.locator(".live-bars").nth(i).inner_text() for i in (0, 1)] for card in cards)
+        assert together[0] == together[1] and patches[0] != patches[1]
+        (card,) = page.locator("[data-panel=break] .live-card").all()
+        healthy, muted = card.locator(".live-score b").all_inner_texts()
+        assert [healthy, muted] == [told(rows[0]), told(rows[1])]
+        page.get_by_text("Look at everything equally").click()
+        assert card.locator(".live-score").count() == 0
+        guess_everywhere(page)
+        (uniform,) = (row for row in rows if row["name"] == "uniform")
+        assert card.locator(".live-score b").last.inner_text() == told(uniform)
+
+
+def test_the_other_theme_paints_in_its_own_colours(opened):
+    with opened() as visit:
+        visit.page.locator("[data-panel=attention]").scroll_into_view_if_needed()
+        for theme, colour in (("light", [0x33, 0x22, 0x88]), ("dark", [0xA9, 0x9B, 0xEA])):
+            visit.page.evaluate("(theme) => { document.documentElement.dataset.theme = theme; }", theme)
+            visit.page.wait_for_timeout(100)
+            painted = pixels_of(visit.page, ".live-tiles.maps canvas")
+            assert painted[painted[:, 3].argmax(), :3].tolist() == colour
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_everyone_can_use_all_of_it(width, theme, opened):
+    with opened(View(width, 900, theme)) as visit:
+        guess_everywhere(visit.page)
+        for room in visit.page.locator("details.live-lines").all():
+            room.evaluate("(room) => { room.open = true; }")
+        visit.page.evaluate(browser.SCROLL)
+        assert browser.axe(visit, everywhere=True) == []
+        assert browser.overflow(visit) == browser.letters(visit) == []
+        assert visit.page.evaluate("document.getAnimations().length") == 0
+
+
+# Where it comes from -----------------------------------------------------------------------------------------------
+
+
+def test_the_page_is_light(opened, chromium, book):  # noqa: F811
+    """Beside a short page that shows code, too."""
+    with browser.visit(chromium, f"{book}/book/running.html", DESKTOP) as visit:
+        other = sum(size for size, _ in visit.loaded)
+    with opened() as visit:
+        assert sum(size for size, _ in visit.loaded) - other <= HEAVIEST, sorted(visit.loaded)[-4:]
+        names = {name for _, name in visit.loaded}
+    assert "mnist.js" in names and not names & {"mnist-patch4.js", "still.svg"}
+
+
+def test_other_pages_load_nothing_of_it():
+    page = (HTML / "book" / "accessibility.html").read_text(encoding="utf-8")
+    assert "live.css" not in page and 'type="module"' not in page
+
+
+def test_it_works_from_disk(opened):
+    with opened(url=(HTML / "book/live.html").as_uri()) as visit:
+        draw(visit.page)
+        assert answer(visit.page) == "3"
+        visit.page.get_by_text("4 × 4").click()
+        visit.page.wait_for_function("document.querySelectorAll('[data-panel=patches] .live-tile').length === 49")
+        assert answer(visit.page) == "3"
+
+
+def test_links_lead_to_sections_that_there_are():
+    links = BeautifulSoup((HTML / "book/live.html").read_text(encoding="utf-8"), "html.parser").select(".live-source a")
+    assert len(links) >= 8
+    for link in links:
+        target = urlsplit(link["href"])
+        page = BeautifulSoup((HTML / "book" / target.path).resolve().read_text(encoding="utf-8"), "html.parser")
+        section = page.find(id=target.fragment)
+        assert section is not None, link["href"]
+        chapter, _, title = link.text.partition(": ")
+        heading = section.find(["h2", "h3"])
+        assert heading.get_text().removesuffix("#").strip() == title
+        assert page.h1.get_text().startswith(f"{chapter.removeprefix('Chapter ')} · ")
+
+
+# When something is missing -----------------------------------------------------------------------------------------
+
+
+def test_without_javascript_there_is_a_picture(chromium, book):  # noqa: F811
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{book}/book/live.html")
+    assert (
+        page.locator(".live-still img").is_visible() and "needs JavaScript" in page.locator(".live-still").inner_text()
+    )
+    context.close()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda text: text.replace('"float16":"', '"float16":"AAAA', 1), "damaged weights"),
+        (lambda text: text[: len(text) // 2], "mnist.js is missing or damaged"),
+        (None, "mnist.js is missing or damaged"),
+    ],
+    ids=["changed", "cut", "gone"],
+)
+def test_damaged_weights_are_told_beside_a_picture(damage, message, chromium, book):  # noqa: F811
+    context = chromium.new_context()
+    page = context.new_page()
+    body = damage and damage((HTML / "_static/live/mnist.js").read_text(encoding="utf-8"))
+    page.route("**/mnist.js", lambda route: route.fulfill(body=body) if body else route.abort())
+    page.goto(f"{book}/book/live.html")
+    page.wait_for_selector(".live-failed")
+    assert message in page.locator(".live-failed").inner_text()
+    assert page.locator(".live-still img").is_visible() and not page.locator(".live-sheet").count()
+    context.close()
+
+
+def test_without_small_patches_the_page_goes_on_with_large_ones(chromium, book):  # noqa: F811
+    context = chromium.new_context()
+    page = context.new_page()
+    page.route("**/mnist-patch4.js", lambda route: route.abort())
+    page.goto(f"{book}/book/live.html")
+    page.get_by_text("4 × 4").click()
+    page.get_by_text("mnist-patch4.js is missing or damaged.").wait_for()
+    assert page.get_by_label("7 × 7").is_checked() and page.locator("[data-panel=patches] .live-tile").count() == 16
+    draw(page)
+    assert answer(page) == "3"
+    context.close()
