@@ -126,6 +126,7 @@ new PerformanceObserver((list) => {
       shifts.push([entry.value, entry.sources.map((s) => s.node ? called(s.node) : '?')]);
 }).observe({type: 'layout-shift', buffered: true});
 """
+TWO_FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 COMPLETE = """async () => {
   const coming = () => shown('img').some((image) => !image.complete);
   for (let i = 0; i < 50 && coming(); i++) await new Promise((done) => setTimeout(done, 100));
@@ -210,6 +211,7 @@ def turn(visit: Visit, view: View) -> Visit:
                 break
     else:
         page.emulate_media(color_scheme=view.theme)
+        page.evaluate(TWO_FRAMES)  # the page hears of it in the next
     page.evaluate(COMPLETE)
     return replace(visit, view=view)
 
