@@ -427,8 +427,10 @@ SPARE = """() => {
       return [getComputedStyle(ground).backgroundColor, color, backgroundColor, fontSize, fontWeight, opacity].join();
     });
     if (looks.every((look) => known.has(look)) && !pre.querySelector('a, button, [tabindex]')) {
-      const code = [...pre.childNodes];
-      pre.replaceChildren(pre.textContent);
+      const code = [...pre.childNodes], plain = document.createElement('span');
+      plain.textContent = pre.textContent;
+      plain.style.whiteSpace = 'pre-wrap';  // its lines knew how to break
+      pre.replaceChildren(plain);
       put_back.push(() => pre.replaceChildren(...code));
     }
     for (const look of looks) known.add(look);
