@@ -126,6 +126,7 @@ new PerformanceObserver((list) => {
       shifts.push([entry.value, entry.sources.map((s) => s.node ? called(s.node) : '?')]);
 }).observe({type: 'layout-shift', buffered: true});
 """
+TWO_FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 COMPLETE = """async () => {
   const coming = () => shown('img').some((image) => !image.complete);
   for (let i = 0; i < 50 && coming(); i++) await new Promise((done) => setTimeout(done, 100));
@@ -210,6 +211,7 @@ def turn(visit: Visit, view: View) -> Visit:
                 break
     else:
         page.emulate_media(color_scheme=view.theme)
+        page.evaluate(TWO_FRAMES)  # the page hears of it in the next
     page.evaluate(COMPLETE)
     return replace(visit, view=view)
 
@@ -425,8 +427,10 @@ SPARE = """() => {
       return [getComputedStyle(ground).backgroundColor, color, backgroundColor, fontSize, fontWeight, opacity].join();
     });
     if (looks.every((look) => known.has(look)) && !pre.querySelector('a, button, [tabindex]')) {
-      const code = [...pre.childNodes];
-      pre.replaceChildren(pre.textContent);
+      const code = [...pre.childNodes], plain = document.createElement('span');
+      plain.textContent = pre.textContent;
+      plain.style.whiteSpace = 'pre-wrap';  // its lines knew how to break
+      pre.replaceChildren(plain);
       put_back.push(() => pre.replaceChildren(...code));
     }
     for (const look of looks) known.add(look);
