@@ -410,7 +410,7 @@ def _with_answers(stem: str, intended: dict[str, Intended]) -> tuple[list[dict],
             wanted = intended[name]
             if wanted.status != "not attempted":
                 cell["source"] = f'{wanted.source}\n\n{name} = exercise("{name}", {name})'
-                if wanted.status in ("missing", "broken"):
+                if wanted.status == "missing":
                     cell["source"] = wanted.source
             answers[cell["source"]] = name
     return cells, answers

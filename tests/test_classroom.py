@@ -263,9 +263,10 @@ def test_an_exercise_that_was_not_attempted_is_borrowed():
     assert find_answer("f", own, broken, exercises={"f", "g", "h"}).borrowed == ("g", "h")
 
 
-def test_an_import_is_an_answer_only_where_it_is_checked():
+def test_an_import_or_a_number_is_an_answer_only_where_it_is_checked():
     text = "from vit_tutorial import patchify as f"
-    assert found("f", text) == "missing: "
+    assert found("f", text) == found("f", "f = 3") == found("f", "for f in (1, 2): pass") == "missing: "
+    assert found("f", "f = 3", checked=True) == "f = 3\n"
     assert found("f", text, 'f = exercise("f", f)') == f"{text}\n"
     assert value(found("g", "from os import sep as f", "def g(): return f", exercises={"f", "g"}), "g") == "/"
 

@@ -23,7 +23,7 @@ class Statement:
         reads: the global names that it needs.
         writes: those that it defines.
         stub: whether it is a function that isn't written yet.
-        imports: whether it is an import.
+        defines: whether it is a definition: of a function or a class.
         checks: the exercise, if it is ``f = exercise("f", f)``: that defines nothing.
     """
 
@@ -31,7 +31,7 @@ class Statement:
     reads: frozenset[str] = frozenset()
     writes: frozenset[str] = frozenset()
     stub: bool = False
-    imports: bool = False
+    defines: bool = False
     checks: str = ""
 
 
@@ -140,8 +140,9 @@ def _statement(node: ast.stmt, text: str) -> Statement:
         writes.add("*")
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         reads.discard(node.name)  # a function that calls itself needs no earlier one
-    imports = isinstance(node, ast.Import | ast.ImportFrom)
-    return Statement(text, frozenset(reads), frozenset(writes), _is_stub(node), imports)
+    defines = isinstance(node, ast.FunctionDef | ast.ClassDef)
+    defines = defines or (isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda))
+    return Statement(text, frozenset(reads), frozenset(writes), _is_stub(node), defines)
 
 
 def _is_stub(node: ast.stmt) -> bool:
@@ -159,6 +160,7 @@ def find_answer(
     *,
     chapter: Sequence[Statement] = (),
     exercises: Iterable[str] = (),
+    checked: bool = False,
 ) -> Answer:
     """The last definition of a function and all it needs; an untouched stub counts only where nothing else does.
 
@@ -168,11 +170,12 @@ def find_answer(
         broken: what in the submission is no Python.
         chapter: statements that come before, such as the chapter's own: a submission may lack them.
         exercises: names of all exercises; one that isn't attempted is borrowed.
+        checked: whether whatever has the name is meant as the answer, as where the submission checks it.
     """
     known = [*chapter, *own]
-    # Chapters import what earlier ones build; that's an answer only where it is checked as one.
-    checked = any(statement.checks == name for statement in own)
-    defined = [len(chapter) + i for i, s in enumerate(own) if name in s.writes and (checked or not s.imports)]
+    # A chapter may import what an earlier one builds, or have a number of that name.
+    checked = checked or any(statement.checks == name for statement in own)
+    defined = [len(chapter) + i for i, s in enumerate(own) if name in s.writes and (checked or s.defines)]
     attempts = [i for i in defined if not known[i].stub]
     if not attempts and (error := _broken_definition(name, broken)):
         return Answer(status="broken", hint=error)
