@@ -49,7 +49,7 @@ class Student:
 class _Renamed(ast.NodeTransformer):
     """All global names end in the exercise's, as if no two answers of a notebook used the same."""
 
-    def __init__(self, tree: ast.Module, name: str):
+    def __init__(self, tree: ast.Module, name: str, kept: set[str] = frozenset()):
         self.name, self.bound = name, set()
         for node in tree.body:
             if isinstance(node, ast.Import | ast.ImportFrom):
@@ -61,7 +61,7 @@ class _Renamed(ast.NodeTransformer):
         inner = [each for node in tree.body if isinstance(node, ast.FunctionDef) for each in ast.walk(node)]
         inner += [each for each in ast.walk(tree) if isinstance(each, ast.arg)]
         local = {each.arg if isinstance(each, ast.arg) else each.id for each in inner if _stored(each)}
-        self.bound -= local  # a name may be both
+        self.bound -= local | kept  # a name may be both
 
     def _new(self, name: str) -> str:
         return f"{name}_{self.name}" if name in self.bound else name
@@ -89,13 +89,16 @@ def _stored(node: ast.AST) -> bool:
 def _module(stem: str) -> tuple[ast.Module, list[Statement]]:
     """An exercise module's syntax, and its statements with the functions in them that come from the package."""
     module = import_module(f"vit_tutorial.exercises.{stem}")
-    tree, texts = ast.parse(inspect.getsource(module)), []
+    tree, texts, taken = ast.parse(inspect.getsource(module)), [], {}
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module.startswith("vit_tutorial."):
             for alias in node.names:
                 function = inspect.unwrap(getattr(module, alias.name))
                 if inspect.isfunction(function):
-                    texts.append(inspect.getsource(sys.modules[function.__module__]))
+                    taken.setdefault(function.__module__, set()).add(alias.name)
+    for number, (name, kept) in enumerate(taken.items()):
+        theirs = ast.parse(inspect.getsource(sys.modules[name]))
+        texts.append(ast.unparse(_Renamed(theirs, f"package{number}", kept).visit(theirs)))
     texts.append("\n".join(ast.unparse(node) for node in tree.body if not _imports_functions(node, module)))
     return tree, statements([("code", text) for text in texts])[0]
 
@@ -112,7 +115,7 @@ def _alone(stem: str, name: str, expression: str) -> str:
     """A function ``name`` that does what the expression does, with all it needs of the exercise's module."""
     made, _ = statements([("code", f"_answer = {expression}")])
     found = find_answer("_answer", [*_module(stem)[1], *made])
-    tree = ast.parse(found.source)
+    tree = ast.parse(re.sub(rf"(?<!\.)\b{name}\b", f"{name}_reference", found.source))
     source = ast.unparse(_Renamed(tree, name).visit(tree))
     return f"{source}\n\n\ndef {name}(*args, **kwargs):\n    return _answer_{name}(*args, **kwargs)\n"
 
@@ -303,7 +306,7 @@ def _duplicate(cells, answers, dice):
     """Copies of cells, and the exercises' stubs once more below the answers."""
     again = [copy.deepcopy(cell) for cell in cells if dice.random() < 0.3]
     stub = 'def {0}(*args):\n    raise NotImplementedError  # your code here\n\n\n{0} = exercise("{0}", {0})'
-    stubs = [_cell(stub.format(name)) for name in answers.values()]
+    stubs = [_cell(stub.format(name)) for source, name in answers.items() if f"{name}_old" not in source]
     return [*cells, *again, *stubs]
 
 
@@ -404,13 +407,12 @@ def _with_answers(stem: str, intended: dict[str, Intended]) -> tuple[list[dict],
     stubs = {read(path).cells[number].source: name for number, name, _ in exercise_calls(read(path))}
     for cell in cells:
         if name := stubs.get(cell["source"]):
-            answers[cell["source"]] = name
             wanted = intended[name]
             if wanted.status != "not attempted":
                 cell["source"] = f'{wanted.source}\n\n{name} = exercise("{name}", {name})'
-                if wanted.status in ("missing", "broken"):
+                if wanted.status == "missing":
                     cell["source"] = wanted.source
-                answers[cell["source"]] = name
+            answers[cell["source"]] = name
     return cells, answers
 
 
@@ -505,7 +507,10 @@ def write_class(students: list[Student], folder: Path) -> dict[str, str]:
 def unlike_intended(students: list[Student], called: dict[str, str], grades) -> tuple[list[str], list[str], int]:
     """Every score that isn't as intended, every mistake named otherwise, and how many there were."""
     found = {(grade.student, grade.exercise): grade for grade in grades}
-    scores, hints, seeded = [], [], 0
+    asked = {(called[student.name], name) for student in students for name in student.intended}
+    scores = [f"{each} was not handed in, got {found[each].status}" for each in found.keys() - asked]
+    scores = [line for line in scores if not line.endswith("missing")]
+    hints, seeded = [], 0
     for student in students:
         for name, wanted in student.intended.items():
             grade, where = found[called[student.name], name], f"{student.name} ({student.kind}) {name}"

@@ -4,21 +4,25 @@ import ast
 import io
 import json
 import re
+import sys
 import zipfile
+from types import SimpleNamespace
 
 import nbformat
 import pytest
+import torch
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 from notebook_rules import NOTEBOOKS, ROOT, cells, exercise_calls, paired, read
 
-from vit_tutorial.classroom import write_handouts
+from vit_tutorial.classroom import hand_in, progress, students, write_handouts
 from vit_tutorial.classroom.answers import find_answer, statements
 from vit_tutorial.classroom.grading import Grade, read_points
 from vit_tutorial.classroom.handouts import chosen_chapters
 from vit_tutorial.classroom.reports import write_reports
 from vit_tutorial.classroom.similarity import alike, runs, similarity, tokens
 from vit_tutorial.classroom.submissions import read_submissions
+from vit_tutorial.exercises import Exercise
 
 # Hand-outs --------------------------------------------------------------------------------------------------------
 
@@ -161,6 +165,26 @@ def test_hand_in_collects_functions_with_all_they_need_and_the_grader_finds_them
     assert {file.student for file in files} == {"Ada L."}
 
 
+def test_hand_in_of_a_program_with_an_exercise_of_one_s_own_and_colab_downloads_it(tmp_path, monkeypatch, capsys):
+    program, downloaded = tmp_path / "work.py", []
+    program.write_text("def double(x):\n    return x * x\n\n\ndouble = exercise('double', double, EXERCISES)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(students, "_shell", lambda: None)
+    monkeypatch.setattr(students, "_namespace", lambda: {"__file__": str(program), "STUDENT": 4711})
+    colab = SimpleNamespace(files=SimpleNamespace(download=downloaded.append))
+    monkeypatch.setitem(sys.modules, "google.colab", colab)
+    square = {"that's the square": lambda x: x * x}
+    own = Exercise(
+        reference=lambda x: 2 * x, truth=lambda x: x + x, given=lambda n=3: (torch.randn(n),), mistakes=square
+    )
+    file = hand_in({"double": own})
+    assert downloaded == [str(file)] == ["hand-in-4711.json"]
+    assert "double  wrong          that's the square\n0 of 1 right. Next: double." in capsys.readouterr().out
+    monkeypatch.setattr(students, "_namespace", dict)
+    with pytest.raises(ValueError, match="in a notebook, in IPython or in a file"):
+        progress()
+
+
 # Answers ----------------------------------------------------------------------------------------------------------
 
 
@@ -230,12 +254,21 @@ def test_a_broken_answer_says_where():
     )
     assert value(found("g", "x = 1\ndef f():\n    return (1\n\ndef g():\n    return 2"), "g") == 2
     assert value(found("f", "def f(): return 1", "def f(: return 2")) == 1, "that cell was never run"
+    assert found("f", "def f(:", kind="raw").startswith("broken: invalid syntax")
 
 
 def test_an_exercise_that_was_not_attempted_is_borrowed():
     text = "def g():\n    raise NotImplementedError\ndef f(): return g() + h()\nh = exercise('h', h)"
     own, broken = statements([("code", text)])
     assert find_answer("f", own, broken, exercises={"f", "g", "h"}).borrowed == ("g", "h")
+
+
+def test_an_import_or_a_number_is_an_answer_only_where_it_is_checked():
+    text = "from vit_tutorial import patchify as f"
+    assert found("f", text) == found("f", "f = 3") == found("f", "for f in (1, 2): pass") == "missing: "
+    assert found("f", "f = 3", checked=True) == "f = 3\n"
+    assert found("f", text, 'f = exercise("f", f)') == f"{text}\n"
+    assert value(found("g", "from os import sep as f", "def g(): return f", exercises={"f", "g"}), "g") == "/"
 
 
 def test_another_function_under_the_exercise_s_name():
@@ -395,4 +428,4 @@ def test_reports_are_pages_that_hide_no_html_in_an_answer(tmp_path):
     students = sorted(path.name for path in (tmp_path / "students").iterdir())
     assert students == ["001-Ada-b-.html", "002-..-max.html"]
     own = (tmp_path / "students" / students[0]).read_text(encoding="utf-8")
-    assert "2 points" in own and "<script>" not in own and "Ada &lt;b&gt;" in own and "rows &amp; columns" in own
+    assert "Points: 2." in own and "<script>" not in own and "Ada &lt;b&gt;" in own and "rows &amp; columns" in own

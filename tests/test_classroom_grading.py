@@ -183,9 +183,7 @@ def test_the_grader_and_the_network_are_out_of_reach(tmp_path):
         assert reaches(lambda: socket.create_connection(address, timeout=1).close())
         apart.run_apart(work, tmp_path, LIMITS)
     seen = json.loads((tmp_path / "seen").read_text(encoding="utf-8"))
-    if seen == [True, True]:
-        pytest.skip("this system gives processes no space of their own")
-    assert seen == [False, False]
+    assert seen == ([False, False] if apart.has_own_space() else [True, True])
 
 
 # Transcripts ------------------------------------------------------------------------------------------------------
@@ -346,7 +344,7 @@ def test_an_exercise_of_one_s_own(tmp_path):
     answers = {
         "ada": "lambda x: x + x",
         "max": "lambda x: x**2",
-        "eve": "__import__('my_exercises').EXERCISES['double'].reference",
+        "eve": "lambda x: __import__('my_exercises').EXERCISES['double'].reference(x)",
     }
     for student, answer in answers.items():
         (tmp_path / f"in/{student}.py").write_text(f"double = {answer}\n", encoding="utf-8")

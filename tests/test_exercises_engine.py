@@ -338,3 +338,13 @@ def test_how_values_are_described():
     assert describe(patchify) == "patchify"
     assert describe(x for x in ()) == "<genexpr>"
     assert describe({1, 2}) == "a set"
+
+
+def test_exercises_of_one_s_own():
+    own = {"double": Exercise(reference=lambda x: 2 * x, truth=lambda x: x + x, given=lambda n=3: (torch.randn(n),))}
+    answer = lambda x: 2.0 * x  # noqa: E731
+    assert exercise("double", answer, own) is answer
+    with pytest.raises(CheckFailed, match=r"yours is 1\.5 times the right result"):
+        exercise("double", lambda x: 3 * x, own)
+    with pytest.raises(ValueError, match=r"no exercise 'halve'.* double, "):
+        exercise("halve", answer, own)

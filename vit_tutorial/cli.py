@@ -16,7 +16,7 @@ from tyro.conf import CascadeSubcommandArgs, Fixed, FlagCreatePairsOff, Position
 
 from vit_tutorial.attention_maps import attention_gradients, attention_map, gradient_rollout
 from vit_tutorial.classroom import write_handouts
-from vit_tutorial.classroom.apart import Limits
+from vit_tutorial.classroom.apart import Limits, has_own_space
 from vit_tutorial.classroom.grading import grade, read_points
 from vit_tutorial.classroom.reports import write_reports
 from vit_tutorial.clinic.signs import are_probabilities
@@ -396,6 +396,8 @@ class Grade:
         students = {each.student for each in grades}
         right = sum(each.status == "right" for each in grades)
         print(f"{len(students)} students, {right:,} of {len(grades):,} answers right; see {self.out}")
+        if not has_own_space():
+            print("this system let the answers reach the network and each other: see the teacher's guide")
         if self.report:
             print(f"the class: {write_reports(self.report, grades)}")
 

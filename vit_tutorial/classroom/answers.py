@@ -16,12 +16,23 @@ UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # null byte
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement of a submission: its text, the names it reads and those it defines, and whether it is a stub."""
+    """A statement of a submission.
+
+    Args:
+        text: its code.
+        reads: the global names that it needs.
+        writes: those that it defines.
+        stub: whether it is a function that isn't written yet.
+        defines: whether it is a definition: of a function or a class.
+        checks: the exercise, if it is ``f = exercise("f", f)``: that defines nothing.
+    """
 
     text: str
-    reads: frozenset[str]
-    writes: frozenset[str]
+    reads: frozenset[str] = frozenset()
+    writes: frozenset[str] = frozenset()
     stub: bool = False
+    defines: bool = False
+    checks: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,7 +82,7 @@ def statements(cells: Iterable[tuple[str, str]]) -> tuple[list[Statement], list[
                 try:
                     found += _statements_of(text)
                 except UNPARSABLE:
-                    for part in BEGINNING.split(text) if code else ():
+                    for part in BEGINNING.split(text) if code or BEGINNING.match(text) else ():
                         try:
                             found += _statements_of(part)
                         except UNPARSABLE as error:
@@ -80,7 +91,17 @@ def statements(cells: Iterable[tuple[str, str]]) -> tuple[list[Statement], list[
 
 
 def _statements_of(text: str) -> list[Statement]:
-    return [_statement(*each) for each in _definitions(parse(text), text)]
+    found, nodes = [], parse(text)
+    for node in nodes:
+        call = node.value if isinstance(node, ast.Assign | ast.Expr) else None
+        if isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] == "exercise" and len(call.args) >= 2:
+            name, answer = (ast.unparse(each).strip("'") for each in call.args[:2])
+            found.append(Statement("", checks=name))
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) != answer:
+                found.append(_statement(node, f"{ast.unparse(node.targets[0])} = {answer}"))
+        else:
+            found.append(_statement(node, _text_of(node, nodes, text)))
+    return found
 
 
 def _said(error: Exception) -> str:
@@ -89,20 +110,12 @@ def _said(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _definitions(nodes: Sequence[ast.stmt], text: str) -> Iterable[tuple[ast.stmt, str]]:
-    """Statements with their texts; ``f = exercise("f", g)`` counts as ``f = g``, and not at all where g is f."""
-    for node in nodes:
-        call = node.value if isinstance(node, ast.Assign | ast.Expr) else None
-        if isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] == "exercise" and len(call.args) >= 2:
-            name, answer = ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else "", call.args[1]
-            if name and name != ast.unparse(answer):
-                yield node, f"{name} = {ast.unparse(answer)}"
-        else:
-            first = min([node.lineno, *(line.lineno for line in getattr(node, "decorator_list", ()))])
-            whole = "\n".join(text.split("\n")[first - 1 : node.end_lineno])
-            alone = sum(first <= other.end_lineno and other.lineno <= node.end_lineno for other in nodes) == 1
-            # A magic's line is no Python, and a line may hold two statements.
-            yield node, whole if alone and not MAGIC.search(whole) else ast.unparse(node)
+def _text_of(node: ast.stmt, nodes: Sequence[ast.stmt], text: str) -> str:
+    """The lines of a statement, unless it shares them with another one, or they hold a magic."""
+    first = min([node.lineno, *(line.lineno for line in getattr(node, "decorator_list", ()))])
+    lines = "\n".join(text.split("\n")[first - 1 : node.end_lineno])
+    alone = sum(first <= other.end_lineno and other.lineno <= node.end_lineno for other in nodes) == 1
+    return lines if alone and not MAGIC.search(lines) else ast.unparse(node)
 
 
 def _statement(node: ast.stmt, text: str) -> Statement:
@@ -127,7 +140,9 @@ def _statement(node: ast.stmt, text: str) -> Statement:
         writes.add("*")
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         reads.discard(node.name)  # a function that calls itself needs no earlier one
-    return Statement(text, frozenset(reads), frozenset(writes), _is_stub(node))
+    defines = isinstance(node, ast.FunctionDef | ast.ClassDef)
+    defines = defines or (isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda))
+    return Statement(text, frozenset(reads), frozenset(writes), _is_stub(node), defines)
 
 
 def _is_stub(node: ast.stmt) -> bool:
@@ -145,6 +160,7 @@ def find_answer(
     *,
     chapter: Sequence[Statement] = (),
     exercises: Iterable[str] = (),
+    checked: bool = False,
 ) -> Answer:
     """The last definition of a function and all it needs; an untouched stub counts only where nothing else does.
 
@@ -154,9 +170,12 @@ def find_answer(
         broken: what in the submission is no Python.
         chapter: statements that come before, such as the chapter's own: a submission may lack them.
         exercises: names of all exercises; one that isn't attempted is borrowed.
+        checked: whether whatever has the name is meant as the answer, as where the submission checks it.
     """
     known = [*chapter, *own]
-    defined = [i for i in range(len(chapter), len(known)) if name in known[i].writes]
+    # A chapter may import what an earlier one builds, or have a number of that name.
+    checked = checked or any(statement.checks == name for statement in own)
+    defined = [len(chapter) + i for i, s in enumerate(own) if name in s.writes and (checked or s.defines)]
     attempts = [i for i in defined if not known[i].stub]
     if not attempts and (error := _broken_definition(name, broken)):
         return Answer(status="broken", hint=error)

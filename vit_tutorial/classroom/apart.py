@@ -74,17 +74,18 @@ def _confine(folder: Path, limits: Limits) -> None:
     import resource  # not on Windows, where the other commands run
 
     os.setsid()
-    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if libc and libc.unshare(NEW_USER | NEW_NET | NEW_PIDS) == 0:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):  # the grader's pipes among them
+        os.dup2(nothing, stream)
+    os.closerange(3, 1024)
+    own = _enter_own_space()
+    _die_with_parent()
+    if own:
         if child := os.fork():  # the first process in the new space; when it ends, so does all that it started
             code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             os._exit(128 - code if code < 0 else code)
-        libc.prctl(DIE_WITH_PARENT, signal.SIGKILL)
+        _die_with_parent()
         resource.setrlimit(resource.RLIMIT_NPROC, (MOST_PROCESSES, MOST_PROCESSES))
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(nothing, stream)
-    os.closerange(3, 1024)
     os.environ.clear()
     os.environ.update(PATH=os.defpath, HOME=str(folder), TMPDIR=str(folder), LANG="C.UTF-8")
     tempfile.tempdir = str(folder)
@@ -98,6 +99,23 @@ def _confine(folder: Path, limits: Limits) -> None:
     ):
         if kind != resource.RLIMIT_AS or taken:
             resource.setrlimit(kind, (most, most + (kind == resource.RLIMIT_CPU)))
+
+
+def _enter_own_space() -> bool:
+    """Leave the network, and let children see no other processes; False where the system allows neither."""
+    return sys.platform == "linux" and ctypes.CDLL(None).unshare(NEW_USER | NEW_NET | NEW_PIDS) == 0
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
+
+
+def has_own_space() -> bool:
+    """Whether this system keeps answers from the network and from other processes."""
+    if not (pid := os.fork()):
+        os._exit(0 if _enter_own_space() else 1)
+    return os.waitpid(pid, 0)[1] == 0
 
 
 def _address_space() -> int:

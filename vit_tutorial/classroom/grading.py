@@ -190,7 +190,7 @@ def _that_count(handed: Mapping, known: Mapping[str, str], own: Sequence[str], c
     """
     asked = {stem[3:] for stem in chosen_chapters(chapters)} if chapters else set()
     for one in (one for files in handed.values() for one in files if not chapters):
-        defined = {name for statement in one.own for name in statement.writes} & known.keys()
+        defined = {name for each in one.own if each.defines for name in each.writes} & known.keys()
         held = Counter(known[name] for name in defined)
         asked |= {chapter for chapter, number in held.items() if number == max(held.values())}
     return [name for name, chapter in known.items() if chapter in asked and name not in own] + list(own)
@@ -215,7 +215,8 @@ def _answers(handed: Mapping, names: Sequence[str], known: Mapping[str, str]) ->
                     continue
                 else:
                     chapter = chapters.get(known[name], [])
-                    found = find_answer(name, one.own, one.broken, chapter=chapter, exercises=known)
+                    checked = one.file.only == name
+                    found = find_answer(name, one.own, one.broken, chapter=chapter, exercises=known, checked=checked)
                 if found.status != "missing" and BETTER.index(found.status) >= BETTER.index(best[0].status):
                     best = (found, one.file.path)
             wanted[student, name] = best

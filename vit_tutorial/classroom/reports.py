@@ -10,8 +10,7 @@ from pathlib import Path
 from vit_tutorial.classroom.grading import Grade
 from vit_tutorial.classroom.similarity import alike
 
-COLOURS = {"right": "#009E73", "wrong": "#D55E00", "not attempted": "#999999"}  # all else is OTHER
-OTHER = "#CC79A7"
+COLOURS = {"right": "#009E73", "wrong": "#D55E00", "other": "#CC79A7", "not attempted": "#999999", "missing": "#dddddd"}
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
 <style>
@@ -66,7 +65,7 @@ def _cell(cell: object) -> str:
 
 def _student_page(student: str, grades: Sequence[Grade]) -> str:
     rows = [(each.exercise, each.points, each.status, each.hint) for each in grades]
-    parts = [f"<p>{sum(each.points for each in grades):g} points. {_counted(grades)}</p>"]
+    parts = [f"<p>Points: {sum(each.points for each in grades):g}. {_counted(grades)}</p>"]
     parts.append(_table(("exercise", "points", "status", "hint"), rows))
     for each in grades:
         if each.source and each.status != "not attempted":
@@ -113,17 +112,17 @@ def _bars(kinds: dict[str, Counter]) -> str:
 
     figure = Figure(figsize=(8, 1.2 + 0.28 * len(kinds)), layout="constrained")
     axes, left = figure.subplots(), dict.fromkeys(kinds, 0)
-    for status in (*COLOURS, "other"):
+    for status, colour in COLOURS.items():
         width = {
-            name: number[status] if status in COLOURS else number.total() - sum(number[each] for each in COLOURS)
+            name: sum(times for each, times in number.items() if (each if each in COLOURS else "other") == status)
             for name, number in kinds.items()
         }
-        colour = COLOURS.get(status, OTHER)
         axes.barh(list(width), list(width.values()), left=list(left.values()), label=status, color=colour)
         left = {name: left[name] + width[name] for name in kinds}
+    axes.margins(y=0.01)
     axes.invert_yaxis()
     axes.set_xlabel("students")
-    figure.legend(loc="outside upper center", ncols=4, frameon=False)
+    figure.legend(loc="outside upper center", ncols=5, frameon=False)
     said = "; ".join(f"{name}: {number['right']} of {number.total()} right" for name, number in kinds.items())
     return _svg(figure, said)
 
