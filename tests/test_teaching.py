@@ -44,7 +44,7 @@ def rows(text: str, heading: str) -> list[list[str]]:
     return found
 
 
-def in_class(names: str) -> int:
+def on_their_cards(names: str) -> int:
     return sum(MINUTES[name] for name in re.findall(r"`(\w+)`", names))
 
 
@@ -73,12 +73,16 @@ def test_a_section_that_is_not_there_is_found():
 
 @pytest.mark.parametrize("heading", ["block", "session"])
 def test_a_plan_s_minutes_are_the_cards_and_leave_half_as_much_again(heading):
-    for _, _, exercises, minutes, *home in rows(GUIDE, heading):
-        together, alone = map(int, minutes.split(" + "))
-        assert alone == in_class(exercises), exercises
+    for _, _, exercises, printed in rows(GUIDE, heading):
+        together, alone = map(int, printed.split(" + "))
+        assert alone == on_their_cards(exercises), exercises
         assert together + 1.5 * alone <= 90, exercises
-        if home:
-            assert int(home[1]) == in_class(home[0])
+
+
+def test_homework_takes_what_its_cards_say():
+    homework = rows(GUIDE, "after session")
+    assert len(homework) == len(rows(GUIDE, "session")) == 8
+    assert all(int(printed) == on_their_cards(exercises) for _, exercises, printed in homework)
 
 
 def test_the_lectures_take_the_time_that_they_say():
