@@ -1,4 +1,4 @@
-// Figure 8.6: behind each dot, what the single patches read, in any layer and head of a small model.
+// Figure 8.5: behind each dot, what the single patches read, in any layer and head of a small model.
 
 import { columns, figure, menu, number, say, slider, told } from "./stage.mjs";
 import { h } from "../dom.mjs";
