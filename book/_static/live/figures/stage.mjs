@@ -64,7 +64,7 @@ export function figure(name, draw) {
       stage.hidden = !live;
       control.setAttribute("aria-expanded", live);
       control.textContent = live ? text.stop : text.start;
-      root.scrollIntoView({ block: "nearest" });
+      control.scrollIntoView({ block: "nearest" });
     });
   }
 }
