@@ -96,7 +96,7 @@ def test_the_term_s_minutes_are_those_of_the_exercises():
     for path, (chapter, _, reading, together, home, skipped) in zip(NOTEBOOKS, table, strict=True):
         number = int(path.stem[:2])
         assert f"notebooks/{path.name}" in chapter and chapter.startswith(f"[{number} · ")
-        assert f"about {reading} minutes, exercises apart" in read(path).cells[0].source
+        assert f"about {reading} minutes, plus exercises" in read(path).cells[0].source
         places = {name: where for name, where, *_ in exercise_rows(number)}
         assert int(together) == sum(MINUTES[name] for name, where in places.items() if where == "class")
         assert int(home) == sum(MINUTES[name] for name, where in places.items() if where == "home")
