@@ -114,7 +114,7 @@ def _imports_functions(node: ast.stmt, module) -> bool:
 def _alone(stem: str, name: str, expression: str) -> str:
     """A function ``name`` that does what the expression does, with all it needs of the exercise's module."""
     made, _ = statements([("code", f"_answer = {expression}")])
-    found = find_answer("_answer", [*_module(stem)[1], *made])
+    found = find_answer("_answer", [*_module(stem)[1], *made], checked=True)
     tree = ast.parse(re.sub(rf"(?<!\.)\b{name}\b", f"{name}_reference", found.source))
     source = ast.unparse(_Renamed(tree, name).visit(tree))
     return f"{source}\n\n\ndef {name}(*args, **kwargs):\n    return _answer_{name}(*args, **kwargs)\n"
