@@ -177,6 +177,7 @@ def test_a_book_to_be_published_lacks_nothing():
     assert "VIT_TUTORIAL_STRICT" in TEXTS["book"]
     for words in build.MISSING:
         assert words.replace("'", "") in sources.replace("{fallback!r}", "").replace("'", ""), words
-    outputs = [new_output("stream", text="No trained\nweights here: this"), new_output("stream", text=" model")]
-    assert build.stand_ins(new_notebook(cells=[new_code_cell(outputs=outputs)])) == ["No trained weights here"]
-    assert build.stand_ins(new_notebook(cells=[new_code_cell("'No trained weights here'")])) == []
+    lacking = "The published weights aren't here"
+    outputs = [new_output("stream", text=text) for text in (lacking.replace(" ", "\n", 1), ": below, a random model")]
+    assert build.stand_ins(new_notebook(cells=[new_code_cell(outputs=outputs)])) == [lacking]
+    assert build.stand_ins(new_notebook(cells=[new_code_cell(repr(lacking))])) == []
