@@ -365,7 +365,7 @@ def test_an_interrupted_run_says_how_to_resume(monkeypatch):
         (["handout"], "OUT"),
         (["grade", "answers"], "--out GRADES.csv"),
         (["grade", "answers", "--out", "g.csv", "--seconds", "0"], "--seconds must be 1 or more, got 0"),
-        ([], "Expected one of {train, sweep, evaluate, predict, data, handout, grade}"),
+        ([], "Expected one of {train, sweep, evaluate, predict, export, data, handout, grade}"),
     ],
 )
 def test_wrong_usage_is_named(command, message, capsys):
