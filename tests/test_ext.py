@@ -10,7 +10,7 @@ from dark import INDIGO, LIGHT_INDIGO
 from figures import Twins, as_webp, dark_svg, drawing, figures_of, size_of
 from fontTools.ttLib import TTFont
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from pages import COLAB_BADGE, finish, hang, keep_icons
+from pages import COLAB_BADGE, finish, hang, keep_icons, keep_sizes
 from PIL import Image
 from rooms import tidy as tidy_page
 from stand_ins import stand_ins
@@ -34,6 +34,12 @@ def test_stand_ins_are_found_in_what_a_notebook_printed():
         "digits",
         "shapes",
     ]
+
+
+def test_a_line_ends_before_or_after_a_size():
+    page = BeautifulSoup("<p>2 × 3</p><article><p>16 × 16 <code>2 × 3</code> a × 3</p></article>", "html.parser")
+    keep_sizes(page)
+    assert page.text == "2 × 316\u00a0×\u00a016 2 × 3 a × 3"
 
 
 def folded_cell(title: str, output: str) -> str:

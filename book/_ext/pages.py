@@ -36,6 +36,7 @@ NEEDED_BY = {
 }
 
 CODE = re.compile(r'(?<=<div class="highlight"><pre>).*?(?=</pre>)', re.DOTALL)  # a tag ends in its line
+SIZE = re.compile(r"(?<=\d) × (?=\d)")
 SHORT = 30  # letters that fit the narrowest window
 
 
@@ -50,6 +51,13 @@ def hang(html: str) -> str:
         return f'{" " * indent}<span class="line" style="--in: {indent}">{line.replace(" " * indent, "", 1)}</span>'
 
     return CODE.sub(lambda code: "\n".join(map(hung, code[0].split("\n"))), html)
+
+
+def keep_sizes(page: BeautifulSoup) -> None:
+    """Let no line end within a size such as 16 × 16."""
+    for text in page.find_all(string=SIZE):
+        if text.find_parent("article") and not text.find_parent(["pre", "code", "script", "math", "svg"]):
+            text.replace_with(SIZE.sub("\u00a0×\u00a0", text))
 
 
 def lighten(page: BeautifulSoup) -> None:
@@ -114,6 +122,7 @@ def finish(html: str, folder: Path, out: Path, notebook: nbformat.NotebookNode |
         elif Path(image["src"]).name in twins:
             show_twins(image, twins[Path(image["src"]).name], out / "_images", cache)
     size_images(page, folder)
+    keep_sizes(page)
     live_figures.place(page, up, out / "_static")
     live.enliven(page)
     return page
