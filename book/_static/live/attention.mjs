@@ -30,8 +30,8 @@ export function attentionPanel(root, { config }, update) {
   out.said.textContent = TEXT.attention.out(n);
   root.replaceChildren(
     h("div.live-trio", {}, h("div", {}, title(TEXT.attention.queries), queries.element),
-      h("div", {}, title(TEXT.attention.heads(depth, heads)), all.element), h("div", {}, weightsOf, keys.element)),
-    scale, sum);
+      h("div", {}, title(TEXT.attention.heads(depth, heads)), all.element), h("div", {}, weightsOf, keys.element, scale)),
+    sum);
 
   return (state) => {
     const { trace, lit, query, block, head } = state, one = trace.blocks[block].attn.heads[head];

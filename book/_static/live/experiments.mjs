@@ -55,7 +55,7 @@ const laid = (canvases, config, kind = "live-laid") =>
 function hand(patches, order, places, lit, config) {
   const cards = pictures(order.map((from) => patches[from]), config).map((canvas, i) =>
     h(order[i] + 1 === lit ? "div.lit" : "div", {}, canvas, h("span", {}, places ? String(places[i] + 1) : "–")));
-  return [title(TEXT.pieces.together), h("div.live-hand", { "aria-hidden": "true" }, ...cards)];
+  return [title(places ? TEXT.pieces.together : TEXT.pieces.alone), h("div.live-hand", { "aria-hidden": "true" }, ...cards)];
 }
 
 /** The picture that comes of it when each patch lies where its position says. */

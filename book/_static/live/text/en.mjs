@@ -57,7 +57,7 @@ export const EN = {
     head: (layer, head) => `layer ${layer}, head ${head}`,
     layer: (layer) => `layer ${layer}`,
     weights: (layer, head, i) => `Where ${token(i)} looks, in layer ${layer}, head ${head}`,
-    scale: (most) => `Each map has its own scale: its darkest square is its largest weight. In the large map that’s ${percent(most)}.`,
+    scale: (most) => `A map’s strongest colour is its own largest weight, here ${percent(most)}.`,
     weight: (i, weight) => `${token(i)}, weight ${percent(weight)}`,
     query: (i) => `query of ${token(i)}`,
     key: (i) => `key of ${token(i)}`,
@@ -68,9 +68,9 @@ export const EN = {
     out: (n) => `the sum of all ${n} values, each times its weight: what the head hands on`,
   },
   stream: {
-    caption: "The class token after each layer, and the answer that the classifier would read off it there. A token’s length is the root of the sum of its squared numbers. Each layer adds to the tokens, and the lengths show to which it has added most.",
+    caption: "The class token after each layer, and the answer that the classifier would read off it there. A token’s length is the root of the sum of its squared numbers. Each layer adds to the tokens, and the lengths show to which it has added most: the stronger the grey, the longer.",
     stage: "after", start: "the start", layer: (b) => `layer ${b}`,
-    lengths: "lengths of the patches (dark: long)", length: "its own length", answer: "it would say",
+    lengths: "lengths of the patches", length: "its own length", answer: "it would say",
   },
   logits: {
     caption: "Ten scores, and the softmax of them.",
@@ -94,7 +94,7 @@ export const EN = {
   pieces: {
     together: "What the model gets: each patch, and the position that it’s told",
     places: "Put each patch where its position says:",
-    none: "no position",
+    alone: "What the model gets: each patch, and no position",
     wrong: "What it takes for patches:",
   },
   controls: { order: "Shuffle again", layer: "Layer", head: "Head", temperature: "Temperature" },
@@ -117,7 +117,7 @@ export const EN = {
     },
     shuffleBag: {
       title: "Now shuffle them, still without positions",
-      what: "“Before” is now the model of the last card, without positions, and its patches in order. After it, the same model gets them shuffled.",
+      what: "The positions stay off, and only the order changes. “Before” is the model of the last card, with its patches in order; “after” is the same model, with its patches shuffled.",
       why: "A bag has no order. The model never knew in which order the patches came, so there’s nothing that a shuffle could change.",
     },
     muteHead: {
@@ -141,7 +141,7 @@ export const EN = {
       why: "The weights were trained at temperature 1. Blur them and each head mixes in what it learned to ignore. Sharpening does much less harm.",
     },
     unscaled: {
-      title: "Forget to divide by √head_dim",
+      title: "Forget to divide by √32",
       what: "The scores go into the softmax as they are, 5.7 times as large as in training.",
       why: "It’s the same as a temperature of 0.18: every head looks at little but its best match. For most digits that’s enough.",
     },
