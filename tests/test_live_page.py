@@ -253,7 +253,9 @@ def test_one_guesses_first_and_then_sees_what_was_measured(opened):
         assert not "".join(page.locator(".live-verdict").all_inner_texts())
         guess_everywhere(page)
         cards = page.locator("[data-panel=shuffle] .live-card").all()
-        together, patches, bag, shuffled = ([card.locator(".live-bars").nth(i).inner_text() for i in (0, 1)] for card in cards)
+        together, patches, bag, shuffled = (
+            [card.locator(".live-bars").nth(i).inner_text() for i in (0, 1)] for card in cards
+        )
         assert together[0] == together[1] and patches[0] != patches[1] and bag[0] == together[0] != bag[1]
         assert shuffled == [bag[1], bag[1]]
         (card,) = page.locator("[data-panel=break] .live-card").all()
