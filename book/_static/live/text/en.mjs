@@ -68,7 +68,7 @@ export const EN = {
     out: (n) => `the sum of all ${n} values, each times its weight: what the head hands on`,
   },
   stream: {
-    caption: "The class token after each layer, and the answer that the classifier would read off it there. A token’s length is the root of the sum of its squared numbers. Each layer adds to the tokens, and the lengths show to which it has added most: the stronger the grey, the longer.",
+    caption: "The class token after each layer, and the answer that the classifier would read off it there. A token’s length is the root of the sum of its squared numbers. Each layer adds to the tokens: the stronger the grey of a patch, the longer its token has become.",
     stage: "after", start: "the start", layer: (b) => `layer ${b}`,
     lengths: "lengths of the patches", length: "its own length", answer: "it would say",
   },
