@@ -128,7 +128,7 @@ def test_the_catalogue_has_words_for_each_experiment():
     done = subprocess.run(["node", "--input-type=module", "-e", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     words, shown, percents = json.loads(done.stdout)
-    assert set(words) == set(shown) == set(INTERVENTIONS) and len(shown) == len(INTERVENTIONS)
+    assert set(words) == set(shown) == {*INTERVENTIONS, "shuffleBag"} and len(shown) == len(INTERVENTIONS) + 1
     assert all(set(text) == {"title", "what", "why"} for text in words.values())
     assert percents == ["50 %", "99.3 %", "99.9 %", "100 %"]
 

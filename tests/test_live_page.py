@@ -253,8 +253,11 @@ def test_one_guesses_first_and_then_sees_what_was_measured(opened):
         assert not "".join(page.locator(".live-verdict").all_inner_texts())
         guess_everywhere(page)
         cards = page.locator("[data-panel=shuffle] .live-card").all()
-        together, patches, _ = ([card.locator(".live-bars").nth(i).inner_text() for i in (0, 1)] for card in cards)
-        assert together[0] == together[1] and patches[0] != patches[1]
+        together, patches, bag, shuffled = (
+            [card.locator(".live-bars").nth(i).inner_text() for i in (0, 1)] for card in cards
+        )
+        assert together[0] == together[1] and patches[0] != patches[1] and bag[0] == together[0] != bag[1]
+        assert shuffled == [bag[1], bag[1]]
         (card,) = page.locator("[data-panel=break] .live-card").all()
         healthy, muted = card.locator(".live-score b").all_inner_texts()
         assert [healthy, muted] == [told(rows[0]), told(rows[1])]
@@ -263,6 +266,24 @@ def test_one_guesses_first_and_then_sees_what_was_measured(opened):
         guess_everywhere(page)
         (uniform,) = (row for row in rows if row["name"] == "uniform")
         assert card.locator(".live-score b").last.inner_text() == told(uniform)
+
+
+def test_a_guess_is_judged_for_the_digit_and_the_order_that_it_was_made_for(opened):
+    with opened() as visit:
+        page = visit.page
+        guess_everywhere(page)
+        last = page.locator("[data-panel=shuffle] .live-card").last
+        told, pressed = last.locator(".live-verdict"), last.locator(".live-guess [aria-pressed=true]")
+        unchanged = "Unchanged by the shuffle: all ten probabilities are the same."
+        assert "You called it." in told.inner_text() and unchanged in told.inner_text() and pressed.count() == 1
+        last.get_by_text("Shuffle again").click()
+        assert unchanged in told.inner_text() and "called" not in told.inner_text() and pressed.count() == 0
+        last.locator(".live-guess button").nth(1).click()
+        assert "Not quite." in told.inner_text() and unchanged in told.inner_text()
+        page.get_by_role("button", name="Draw a 7").click()
+        last.scroll_into_view_if_needed()
+        page.wait_for_timeout(200)
+        assert "Not quite." not in told.inner_text() and pressed.count() == 0
 
 
 def test_the_other_theme_paints_in_its_own_colours(opened):

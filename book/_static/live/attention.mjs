@@ -16,7 +16,7 @@ export function attentionPanel(root, { config }, update) {
     onChoose: (i) => update({ block: Math.floor(i / heads), head: i % heads }),
   });
   const keys = tokenTiles(config, "", { kind: "weights", onChoose: light, onPoint: light });
-  const title = (text) => h("p.live-title", {}, text), weightsOf = title("");
+  const title = (text) => h("p.live-title", {}, text), weightsOf = title(""), scale = h("p.quiet");
   const sum = h("div.live-sum"), strip = (colour) => ({ canvas: h("canvas.live-strip"), said: h("span"), colour });
   const q = strip("query"), k = strip("key"), v = strip("value"), out = strip("value");
   const dot = h("b"), score = h("b"), weight = h("b"), times = h("b");
@@ -24,13 +24,13 @@ export function attentionPanel(root, { config }, update) {
   const sign = (text) => h("b", { "aria-hidden": "true" }, text);
   const term = ({ canvas, said }, factor) => h("div.live-term", {}, factor, canvas, said);
   sum.append(term(q, sign("")), term(k, sign("·")),
-    h("div.live-steps", {}, number(dot, TEXT.attention.dot), number(score, TEXT.attention.score(headDim)),
+    h("div.live-steps", {}, number(dot, TEXT.attention.dot), number(score, TEXT.attention.score(headDim, heads)),
       number(weight, TEXT.attention.softmax(n))),
     term(v, times), term(out, sign("Σ")));
   out.said.textContent = TEXT.attention.out(n);
   root.replaceChildren(
     h("div.live-trio", {}, h("div", {}, title(TEXT.attention.queries), queries.element),
-      h("div", {}, title(TEXT.attention.heads(depth, heads)), all.element), h("div", {}, weightsOf, keys.element)),
+      h("div", {}, title(TEXT.attention.heads(depth, heads)), all.element), h("div", {}, weightsOf, keys.element, scale)),
     sum);
 
   return (state) => {
@@ -48,6 +48,7 @@ export function attentionPanel(root, { config }, update) {
     });
     keys.mark(lit, lit);
     weightsOf.textContent = TEXT.attention.weights(block + 1, head + 1, query);
+    scale.textContent = TEXT.attention.scale(most);
     keys.element.setAttribute("aria-label", weightsOf.textContent);
 
     const mine = row(one.q, query, headDim), theirs = row(one.k, lit, headDim);

@@ -8,9 +8,10 @@ import { TEXT } from "./text.mjs";
 import { greyPatches, gridOf } from "./tokens.mjs";
 import { forward } from "./vit.mjs";
 
-export const SHUFFLES = ["shuffleTokens", "shufflePatches", "noPositions"];
+export const SHUFFLES = ["shuffleTokens", "shufflePatches", "noPositions", "shuffleBag"];
 export const REPAIRS = Object.keys(INTERVENTIONS).filter((name) => !SHUFFLES.includes(name));
-const AS_SURE = 0.05; // a probability that falls by less is as sure as before
+const AS_SURE = 0.05; // a probability that falls by less is about as sure as before
+const ROUNDING = 1e-9; // a sum in another order differs by less
 const TEMPERATURES = [0.25, 0.5, 2, 4]; // those that were measured
 const GUESSES = Object.keys(TEXT.guess.options);
 
@@ -54,7 +55,7 @@ const laid = (canvases, config, kind = "live-laid") =>
 function hand(patches, order, places, lit, config) {
   const cards = pictures(order.map((from) => patches[from]), config).map((canvas, i) =>
     h(order[i] + 1 === lit ? "div.lit" : "div", {}, canvas, h("span", {}, places ? String(places[i] + 1) : "–")));
-  return [title(TEXT.pieces.together), h("div.live-hand", { "aria-hidden": "true" }, ...cards)];
+  return [title(places ? TEXT.pieces.together : TEXT.pieces.alone), h("div.live-hand", { "aria-hidden": "true" }, ...cards)];
 }
 
 /** The picture that comes of it when each patch lies where its position says. */
@@ -79,14 +80,12 @@ function score(label, accuracy, kind) {
 }
 
 /** What happened, in words. */
-function told(healthy, changed) {
-  const before = best(healthy), after = best(changed), words = TEXT.guess.happened;
-  return {
-    same: () => words.same(after),
-    less: () => words.less(after, healthy[before], changed[after]),
-    other: () => words.other(after, before),
-  }[happened(healthy, changed)]();
+function told(before, after) {
+  const [was, is] = [best(before), best(after)], words = TEXT.guess.happened, kind = happened(before, after);
+  return kind === "other" ? words.other(is, was) : words[kind](is, before[was], after[is]);
 }
+
+const equal = (before, after) => before.every((value, i) => Math.abs(value - after[i]) < ROUNDING);
 
 // A card ------------------------------------------------------------------------------------------------------------
 
@@ -95,20 +94,23 @@ const FIRST_CHOICES = { muteHead: { block: 0, head: 0 }, muteBlock: { block: 0 }
 /** One experiment as a card. The function that comes back shows a state. */
 export function experiment(root, name, { config, measured: rows, images }) {
   const n = gridOf(config).reduce((product, side) => product * side), text = TEXT.experiments[name], shuffles = SHUFFLES.includes(name);
-  let choices = FIRST_CHOICES[name] ?? {}, guess = null, state = null, seed = 1;
+  const inOrder = Array.from({ length: n }, (_, i) => i), noPositions = INTERVENTIONS.noPositions();
+  let choices = FIRST_CHOICES[name] ?? {}, state = null, seed = 1;
+  let guess = null; // with the image and the choices for which it was made
 
   const choose = (more) => { choices = { ...choices, ...more }; if (state) show(state); };
   const again = () => choose({ order: shuffled(n, seed++) });
-  if (shuffles) again();
+  if (name === "noPositions") choose({ order: inOrder });
+  else if (shuffles) again();
 
   const controls = h("div.live-controls"), pieces = h("div.live-pieces"), places = h("div.live-places");
   const verdict = h("p.live-verdict", { role: "status" }), result = h("div.live-result"), scores = h("div.live-scores");
-  const healthyBars = bars(TEXT.guess.healthy), changedBars = bars(TEXT.guess.changed);
+  const barsBefore = bars(TEXT.guess.before), barsAfter = bars(TEXT.guess.after);
   const buttons = GUESSES.map((kind) =>
     h("button.live-button", { type: "button", "aria-pressed": "false", onclick: () => commit(kind) }, TEXT.guess.options[kind]));
   const ask = h("fieldset.live-guess", {}, h("legend", {}, TEXT.guess.question), ...buttons);
 
-  if (shuffles) controls.append(h("button.live-button", { type: "button", onclick: again }, TEXT.controls.order));
+  if (shuffles && name !== "noPositions") controls.append(h("button.live-button", { type: "button", onclick: again }, TEXT.controls.order));
   if ("block" in choices)
     controls.append(slider(TEXT.controls.layer, 1, config.depth, String, (layer) => choose({ block: layer - 1 })));
   if ("head" in choices)
@@ -119,43 +121,51 @@ export function experiment(root, name, { config, measured: rows, images }) {
   root.replaceChildren(h("h3", {}, text.title), h("p", {}, text.what), controls, pieces, ask, verdict, result);
 
   function commit(kind) {
-    guess = kind;
-    buttons.forEach((button, i) => button.setAttribute("aria-pressed", GUESSES[i] === kind));
-    const both = [[TEXT.guess.healthy, healthyBars], [TEXT.guess.changed, changedBars]];
+    guess = { kind, choices, image: state.image };
+    const both = [[TEXT.guess.before, barsBefore], [TEXT.guess.after, barsAfter]];
     const beside = both.map(([label, { element }]) => h("div", {}, title(label), element));
-    if (shuffles && name !== "noPositions") beside.unshift(places);
+    if (positions()) beside.unshift(places);
     result.replaceChildren(h("div.live-beside", {}, ...beside), scores, h("p.live-why", {}, text.why));
-    if (state) show(state);
+    show(state);
   }
 
-  function run({ model, pixels }) {
-    const changes = INTERVENTIONS[name](choices);
-    if (name === "noPositions") Object.assign(changes, INTERVENTIONS.shufflePatches(choices));
-    return forward(model, pixels, changes);
+  /** The traces before and after the change. */
+  function run({ model, pixels, trace }) {
+    if (name !== "shuffleBag") return [trace, forward(model, pixels, INTERVENTIONS[name](choices))];
+    return [{}, INTERVENTIONS.shufflePatches(choices)].map((order) => forward(model, pixels, { ...noPositions, ...order }));
   }
+
+  /** The position that each place in the row is told, if any. */
+  const positions = () => ({ shuffleTokens: choices.order, shufflePatches: inOrder })[name];
 
   function deal({ image, lit }) {
     const patches = greyPatches(image, config), { order } = choices;
-    const positions = { shuffleTokens: order, shufflePatches: order.map((_, i) => i) }[name]; // none without positions
-    pieces.replaceChildren(...hand(patches, order, positions, lit, config));
-    if (positions) places.replaceChildren(...believed(patches, order, positions, config));
+    pieces.replaceChildren(...hand(patches, order, positions(), lit, config));
+    if (positions()) places.replaceChildren(...believed(patches, order, positions(), config));
   }
 
   function show(given) {
     state = given;
-    const { trace: { probabilities: healthy }, empty } = state;
     if (shuffles) deal(state);
     if (!guess && name !== "reshape") return;
-    const trace = run(state), changed = trace.probabilities;
-    if (name === "reshape") pieces.replaceChildren(...taken(trace, config));
-    if (!guess) return;
-    healthyBars.show(empty ? undefined : healthy);
-    changedBars.show(empty ? undefined : changed);
-    scores.replaceChildren(title(TEXT.guess.accuracy(images)),
-      score(TEXT.guess.healthy, measured(rows, "healthy"), "healthy"),
-      score(TEXT.guess.changed, measured(rows, name, choices), "changed"));
-    const called = guess === happened(healthy, changed) ? TEXT.guess.right : TEXT.guess.wrong;
-    verdict.replaceChildren(...(empty ? [TEXT.guess.empty] : [h("strong", {}, called), ` ${told(healthy, changed)}`]));
+    const [before, after] = run(state);
+    if (name === "reshape") pieces.replaceChildren(...taken(after, config));
+    if (guess) compare(before.probabilities, after.probabilities);
+  }
+
+  /** What was guessed for another digit or another choice isn't judged again: then the card only tells what happens. */
+  function compare(before, after) {
+    const { empty, image } = state, judged = guess.image === image && guess.choices === choices;
+    buttons.forEach((button, i) => button.setAttribute("aria-pressed", judged && GUESSES[i] === guess.kind));
+    barsBefore.show(empty ? undefined : before);
+    barsAfter.show(empty ? undefined : after);
+    if (name !== "shuffleBag") // the same before and after, as the bars show
+      scores.replaceChildren(title(TEXT.guess.accuracy(images)),
+        score(TEXT.guess.before, measured(rows, "healthy"), "before"),
+        score(TEXT.guess.after, measured(rows, name, choices), "after"));
+    const story = shuffles && equal(before, after) ? TEXT.guess.happened.unchanged(best(after)) : told(before, after);
+    const called = guess.kind === happened(before, after) ? TEXT.guess.right : TEXT.guess.wrong;
+    verdict.replaceChildren(...(empty ? [TEXT.guess.empty] : judged ? [h("strong", {}, called), ` ${story}`] : [story]));
   }
   return show;
 }

@@ -35,8 +35,8 @@ export const INTERVENTIONS = {
   noPositions: () => ({ positions: (table) => table.map(() => 0) }),
   temperature: ({ temperature }) => ({ scores: (scores) => scores.map((score) => score / temperature) }),
   unscaled: () => ({ scale: () => 1 }),
-  reshape: () => ({ patchify: (image) => image }),
-  deadNorm: () => ({ norm: (x) => x }),
-  allTokens: () => ({ read: meanOfTokens }),
   acrossBatch: () => ({ weights: (weights, n) => weights.map((_, i) => (i % (n + 1) === 0 ? 1 : 0)) }),
+  deadNorm: () => ({ norm: (x) => x }),
+  reshape: () => ({ patchify: (image) => image }),
+  allTokens: () => ({ read: meanOfTokens }),
 };

@@ -104,7 +104,13 @@ function drawPanel(root) {
 
 function barPanel(root) {
   const { element, canvas, light } = thumb(), reads = h("b"), which = h("span");
-  root.append(element, reads, which, h("a", { href: `#${slots.draw.closest("section").id}` }, TEXT.bar.back));
+  const redraw = (event) => { // to the sheet itself: a link would give the title the focus, and its outline
+    event.preventDefault();
+    const sheet = slots.draw.querySelector(".live-sheet");
+    sheet.focus({ preventScroll: true });
+    sheet.scrollIntoView({ block: "center" });
+  };
+  root.append(element, reads, which, h("a", { href: `#${slots.draw.closest("section").id}`, onclick: redraw }, TEXT.bar.back));
   return ({ image, trace, empty, lit, model: { config } }) => {
     paintGrey(canvas, 28, image);
     light(lit, config);

@@ -61,7 +61,7 @@ const lengths = (x, dim) => Array.from({ length: x.length / dim }, (_, i) => Mat
 
 function streamPanel(root, model) {
   const { depth, embed_dim: dim, num_classes } = model.config, [, gw] = gridOf(model.config);
-  const stages = [TEXT.stream.start, ...Array.from({ length: depth }, (_, b) => TEXT.stream.block(b + 1))].map((name) => {
+  const stages = [TEXT.stream.start, ...Array.from({ length: depth }, (_, b) => TEXT.stream.layer(b + 1))].map((name) => {
     const map = thumb(), length = h("td.number"), answer = h("td"), cells = Array.from({ length: num_classes }, () => h("td.cell"));
     return { row: h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, map.element), length, answer, ...cells), map, length, answer, cells };
   });
