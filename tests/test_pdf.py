@@ -83,7 +83,7 @@ def test_the_contents_are_those_of_the_book_but_for_the_api():
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
     files = [toc["root"], *(chapter["file"] for part in toc["parts"] for chapter in part["chapters"])]
     assert pages == [file for file in files if file != "book/api"]
-    assert pages[1:13] == [f"notebooks/{path.stem}" for path in NOTEBOOKS]
+    assert [page for page in pages if page.startswith("notebooks/")] == [f"notebooks/{path.stem}" for path in NOTEBOOKS]
     lines = BeautifulSoup(pdf.join(BUILT, PARTS, {"intro": 3, "one": 4, "two": 16}), "html.parser")
     assert [[span.text for span in line.select("span")] for line in lines.select(".book-contents a")] == [
         ["Introduction", "3"],
