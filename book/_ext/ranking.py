@@ -18,7 +18,7 @@ TERMS = {
     "The class token": "class token, cls token, cls",
     "A vector for every place": "positions, position embedding, positional embedding, positional encoding",
     "A clock for every place": "sincos, sinusoidal positions, sine, frequency",
-    "Exercise 2.6: Stretch a table": "interpolation, interpolate, resolution",
+    "Exercise 2.7: Stretch a table": "interpolation, interpolate, resolution",
     "A soft look-up": "query, key, value, attention",
     "Three tokens and a pencil": "softmax",
     "Why divide by √head_dim?": "scaled dot-product attention, scale, square root, temperature of attention",
