@@ -67,7 +67,8 @@ def table(caption: str, columns: dict[str, Sequence[Any]], formats: dict[str, st
             return ""
         if spec is None:
             spec = ("," if float(value).is_integer() else ",.3g") if number(value) else ""
-        return format(value, spec).replace("-", "−") if number(value) else format(value, spec)
+        shown = format(value, spec)
+        return shown.replace("-", "−").replace("%", "\N{NO-BREAK SPACE}%") if number(value) else shown
 
     shown = [[text(value, formats.get(name)) for value in values] for name, values in columns.items()]
     right = [all(number(v) or v is None for v in values) and any(map(number, values)) for values in columns.values()]
