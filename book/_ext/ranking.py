@@ -44,7 +44,7 @@ TERMS = {
     "Does it know when it’s wrong?": "calibration, expected calibration error, confidence, temperature",
     "An average of the weights": "ema, exponential moving average",
     "Photographs that are hard to memorize": "cutmix",
-    "Side room: several GPUs": "ddp, distributed training, multi-gpu, torchrun",
+    "Exercise 7.6: Unequal shards": "ddp, distributed training, multi-gpu, torchrun",
     "Through all layers: rollout": "rollout, attention rollout",
     "How far does a head look?": "attention distance, mean attention distance",
     "Does it look at the object?": "pointing game",
