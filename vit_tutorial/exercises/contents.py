@@ -7,7 +7,7 @@ _NAMES = {
     "rows_are_independent",
     "encoder": "pre_norm_block layer_norm gelu drop_path norm_is_alive drop_path_rates block_multiply_adds",
     "model": "forward_features pool_tokens count_parameters cross_entropy softmax_loss_floor confusion_counts",
-    "training": "mean_over_images accuracy_per_class warmup_cosine parameter_groups smooth_labels random_crop "
+    "training": "mean_over_images accuracy_per_class warmup_cosine parameter_groups random_crop smooth_labels "
     "mix_pairs",
     "recipes": "most_confused_pairs expected_calibration_error update_average cut_and_mix split_product loss_weights",
     "attention_maps": "record_maps mean_distance rollout weight_gradient mass_on_object hide_top",
