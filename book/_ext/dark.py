@@ -5,6 +5,7 @@ There ink turns light, paper goes, data keep their colours. ``book/build.py`` ha
 ``book/_ext/pages.py`` shows the one that suits the page.
 """
 
+import colorsys
 import re
 import struct
 from base64 import b64encode
@@ -17,7 +18,7 @@ import matplotlib
 from IPython import get_ipython
 from matplotlib.artist import Artist
 from matplotlib.collections import Collection, LineCollection, QuadMesh
-from matplotlib.colors import same_color, to_rgba
+from matplotlib.colors import Colormap, LinearSegmentedColormap, same_color, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage, _ImageBase
 from matplotlib.legend import Legend
@@ -65,6 +66,14 @@ def lit(colour):
     return to_rgba(LIGHT_INDIGO, to_rgba(colour)[3]) if same_color(to_rgba(colour)[:3], INDIGO) else colour
 
 
+def dark_map(colours: Colormap) -> Colormap:
+    """A colour map that begins at white paper, for dark paper: from there to as light a colour as the last was dark."""
+    last = colours(1.0)
+    hue, light, saturation = colorsys.rgb_to_hls(*last[:3])
+    lightest = lit(last) if same_color(last, INDIGO) else colorsys.hls_to_rgb(hue, 1 - light, saturation)
+    return LinearSegmentedColormap.from_list("dark", [SHADED_PAPER, lightest])
+
+
 def lies_on(text: Text, painted: list[Artist]) -> bool:
     """Whether the middle of a text stands on something painted, so that the text stays as it is."""
     box = Text.get_window_extent(text)  # an annotation's own has its arrow in it
@@ -106,8 +115,16 @@ def darkened(fig: Figure) -> Iterator[None]:
         getattr(artist, f"set_{name}")(colour)
 
     painted, papers = _painted(fig), [fig.patch, *(ax.patch for ax in fig.axes)]
+    # Through a thin map its image shows, through the bar beside it only paper: that stays white.
+    bars = [ax.patch for ax in fig.axes if ax.get_label() == "<colorbar>"]
     for patch in papers:
-        swap(patch, "facecolor", "none")
+        if patch not in bars:
+            swap(patch, "facecolor", "none")
+    maps = [image for image in fig.findobj(AxesImage) if image.get_array().ndim == 2]
+    maps = [image for image in maps if is_paper(image.get_cmap()(0.0))]
+    for image in maps:
+        swap(image, "cmap", dark_map(image.get_cmap()))
+    on_maps = {image.axes for image in maps}
 
     def light_up(artist: Artist, name: str) -> None:
         colour = getattr(artist, f"get_{name}")()
@@ -123,6 +140,8 @@ def darkened(fig: Figure) -> Iterator[None]:
         elif isinstance(artist, Line2D):
             for name in ("color", "markeredgecolor", "markerfacecolor"):
                 light_up(artist, name)
+            if artist.axes in on_maps and is_paper(artist.get_color()):  # the lines between a map's cells
+                swap(artist, "color", dark_paper(artist.get_color()))
             if artist.get_markerfacecolor() != "none" and is_paper(artist.get_markerfacecolor()):
                 swap(artist, "markerfacecolor", dark_paper(artist.get_markerfacecolor()))
         elif isinstance(artist, Patch) and artist not in papers:
