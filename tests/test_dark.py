@@ -28,7 +28,6 @@ def axes():
 
 def test_the_books_colours_are_neither_ink_nor_paper():
     assert not any(is_ink(colour) or is_paper(colour) for colour in plots.COLOURS.values())
-    assert plots.COLOURS["attention"] == INDIGO
     assert is_ink("black") and is_ink("0.3") and is_paper("white")
     assert not is_ink("none") and not is_paper("none")
 

@@ -81,13 +81,6 @@ def test_an_exercise_that_no_one_attempted_says_nothing():
     assert tidy(page.format(noise + other)) == page.format(other)
 
 
-def test_a_full_progress_bar_says_nothing():
-    output = '<div class="cell"><div class="cell_output"><div class="output text_plain"><pre>{}</pre></div></div></div>'
-    assert tidy(output.format("logits |█████| 30/30\n")) == '<div class="cell"></div>'
-    for kept in ("logits |███ | 20/30", "logits |█████| 30/30\nloss 0.1", "30/30"):
-        assert tidy(output.format(kept)) == output.format(kept)
-
-
 # Figures -----------------------------------------------------------------------------------------------------------
 
 

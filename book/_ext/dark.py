@@ -12,7 +12,6 @@ from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
-from pathlib import Path
 
 import matplotlib
 from IPython import get_ipython
@@ -26,10 +25,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch
 from matplotlib.text import Annotation, Text
 
+from vit_tutorial.plots.colours import COLOURS, INKS
+
 INK, PAPER, SHADED_PAPER = "#e6e6e6", "#121212", "#262626"  # the dark theme's text and page
-INDIGO = "#332288"  # attention's colour, and what the style sheet makes of it on dark paper
-STYLE = (Path(__file__).parent.parent / "_static/custom.css").read_text(encoding="utf-8")
-LIGHT_INDIGO = re.search(rf'"{INDIGO}"\] {{\s*color: (#\w+)', STYLE)[1].upper()
+INDIGO = COLOURS["attention"]
+LIGHT_INDIGO = INKS[INDIGO][1]
 PIXELS_PER_INCH = 96  # of a page, where letters of 13 points are then as large as the text beside them
 SHARPNESS = 2  # pixels of a PNG to one of the page
 HEAVY = 200_000  # letters of an SVG: above, a PNG is lighter
