@@ -1,7 +1,9 @@
 """What the book's own Sphinx extensions make of a page."""
 
 import base64
+import inspect
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,13 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from pages import COLAB_BADGE, finish, hang, keep_icons, keep_sizes
 from PIL import Image
 from rooms import tidy as tidy_page
+from signatures import named
+from sphinx.util.inspect import stringify_signature
 from stand_ins import stand_ins
 
 from vit_tutorial import plots
+from vit_tutorial.archs.patients import Patient
+from vit_tutorial.recipes import Recipe
 
 
 def tidy(html: str) -> str:
@@ -79,6 +85,23 @@ def test_an_exercise_that_no_one_attempted_says_nothing():
     assert tidy(page.format(noise)) == '<div class="cell"></div>'
     other = output.format("patchify: right")
     assert tidy(page.format(noise + other)) == page.format(other)
+
+
+# Signatures --------------------------------------------------------------------------------------------------------
+
+
+def shown_signature(thing) -> str:
+    return named(stringify_signature(inspect.signature(thing), unqualified_typehints=True), thing)
+
+
+def test_a_default_that_is_a_function_or_made_anew_stands_by_its_name():
+    patient, recipe = shown_signature(Patient), shown_signature(Recipe)
+    assert "= ViT, select: " in patient and "= last_epoch, needs: " in patient
+    assert "= ('nothing', ...), changes: dict[str, object] = dict())" in patient
+    assert "= Augment(), precision" in recipe and "= ViTConfig(), arch" in recipe
+    for signature in (patient, recipe):
+        compile(f"def made{re.sub('~', '', signature)}: ...", "signature", "exec")
+    assert named("(x: int = 3, y='<factory>')", print) == "(x: int = 3, y='<factory>')"
 
 
 # Figures -----------------------------------------------------------------------------------------------------------
