@@ -12,7 +12,7 @@ from dark import INDIGO, LIGHT_INDIGO
 from figures import Twins, as_webp, dark_svg, drawing, figures_of, size_of
 from fontTools.ttLib import TTFont
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from pages import COLAB_BADGE, finish, hang, keep_icons, keep_sizes
+from pages import COLAB_BADGE, finish, hang, keep_icons, keep_sizes, keep_whole
 from PIL import Image
 from rooms import tidy as tidy_page
 from signatures import named
@@ -216,6 +216,24 @@ def test_a_long_line_of_code_knows_its_indentation():
     for other in (code.format(short, long[:-8]), f"<pre>{long}</pre>"):  # 25 letters, and what is no code
         assert hang(other) == other
     assert BeautifulSoup(hang(code.format(short, long)), "html.parser").text == f"    pass\n\n    x < {25 * 'y'}\n"
+
+
+def test_no_line_ends_at_a_hyphen_inside_a_word_of_code():
+    line = '<span class="n">close</span>(a, b, <span class="mf">1e-4</span>) --name a-b - c  # {}-z'
+    shown = hang(f'<div class="highlight"><pre>{line.format(40 * "y")}\n</pre></div>')
+    found = BeautifulSoup(shown, "html.parser")
+    assert [word.text for word in found.select(".whole")] == ["1e-4", "--name", "a-b"]
+    assert found.text == f"close(a, b, 1e-4) --name a-b - c  # {40 * 'y'}-z\n"
+
+
+def test_short_code_in_a_sentence_stays_in_one_line_and_of_long_code_each_short_word():
+    word, long = '<span class="pre">{}</span>', 31 * "x"
+    codes = [" ".join(map(word.format, code.split())) for code in ("(b, n)", f"short {long}", long)]
+    elsewhere = "<pre><code>a</code></pre><table><td><code>b</code></table>"
+    sentence = "".join(f"<code>{code}</code>" for code in codes)
+    page = BeautifulSoup(f"<article>{sentence}{elsewhere}</article>", "html.parser")
+    keep_whole(page)
+    assert [(part.name, part.text) for part in page.select(".whole")] == [("code", "(b, n)"), ("span", "short")]
 
 
 def test_fonts_of_icons_keep_what_is_shown(tmp_path):
