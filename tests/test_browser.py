@@ -195,6 +195,7 @@ FAULTS = {
         '<details><summary>Room</summary><p style="width: 2000px">wide</p></details>': "the page is 20",
         '<style>html { overflow-x: clip }</style><p style="width: 2000px">wide</p>': "beyond the edge: <p> wide",
         '<pre style="width: 50px; overflow: hidden">a long line of code</pre>': "cut off: <pre>",
+        '<p style="width: 60px"><code class="whole">(b, n, d)</code></p>': "broken in two: <code.whole> (b, n, d)",
     },
     "formulas": {
         "<p>$$ x^2 $$</p>": "raw TeX: $$ x^2 $$",
@@ -299,6 +300,20 @@ def test_a_sound_page_has_no_faults(view, small):
 def test_a_fault_is_found(check, fault, message, small):
     with small(SOUND.replace("</section>", f"{fault}</section>")) as visit:
         assert message in "\n".join(check(visit))
+
+
+def test_what_only_a_phone_or_the_dark_shows_is_found(small):
+    table = '<div class="pst-scrollable-table-container" style="overflow: auto"><table><tr><th style="{}">a</th>'
+    table += '<td style="min-width: 2000px">1</td></tr></table></div>'
+    for style, faults in (("position: sticky; left: 0", 0), ("", 1)):
+        with small(SOUND.replace("</section>", f"{table.format(style)}</section>"), VIEWS["phone-light"]) as visit:
+            found = browser.overflow(visit)
+            assert len(found) == faults and all("its rows lose their names" in fault for fault in found)
+    for style, faults in (("", 0), ("background: white", 1)):
+        picture = IMAGE.replace(">", f' style="{style}">')
+        with small(SOUND.replace("</section>", f"{picture}</section>"), VIEWS["phone-dark"]) as visit:
+            found = browser.theme(visit)
+            assert len(found) == faults and all("on white: <img>" in fault for fault in found)
 
 
 def test_axe_gets_its_page_back_as_it_was(small):
