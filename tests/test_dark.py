@@ -126,8 +126,10 @@ def test_a_map_that_begins_at_white_paper_begins_at_dark_paper_and_so_does_its_b
     drawn = axes.imshow([[0.0, 1.0]], cmap=colours, aspect="auto")
     between = axes.axhline(0.25, color="white")
     bar = axes.figure.colorbar(drawn, ax=axes)
+    bar.set_ticks([0, 0.5], labels=["none", "half"])
     with darkened(axes.figure):
         assert same_color(between.get_color(), PAPER)
+        assert [label.get_text() for label in bar.ax.get_yticklabels()] == ["none", "half"]
         low, high, bar_low, bar_high = colours_at(
             axes.figure, (axes, 0.25, 0.8), (axes, 0.75, 0.8), (bar.ax, 0.5, 0.02), (bar.ax, 0.5, 0.98)
         )
@@ -135,6 +137,7 @@ def test_a_map_that_begins_at_white_paper_begins_at_dark_paper_and_so_does_its_b
     assert colours == "Purples" or to_hex([part / 255 for part in high]).upper() == LIGHT_INDIGO
     np.testing.assert_allclose([bar_low, bar_high], [low, high], atol=8)
     assert to_hex(drawn.get_cmap()(0.0)) >= "#fc" and between.get_color() == "white"
+    assert [label.get_text() for label in bar.ax.get_yticklabels()] == ["none", "half"]
 
 
 @pytest.mark.parametrize("colours", ["gray", "viridis", "PuOr"])

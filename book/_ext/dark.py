@@ -104,6 +104,15 @@ def _painted(fig: Figure) -> list[Artist]:
     ]
 
 
+def _recolour(image: AxesImage, colours: Colormap) -> None:
+    """Give an image another colour map. Its bar follows, and would forget where its ticks are and what they say."""
+    bar = image.colorbar
+    ticks = bar and (bar.locator, bar.formatter)
+    image.set_cmap(colours)
+    if bar:
+        bar.locator, bar.formatter = ticks
+
+
 @contextmanager
 def darkened(fig: Figure) -> Iterator[None]:
     """Within this context the figure is drawn for dark paper, which shows through."""
@@ -111,7 +120,7 @@ def darkened(fig: Figure) -> Iterator[None]:
     undo = []
 
     def swap(artist: Artist, name: str, colour) -> None:
-        undo.append((artist, name, getattr(artist, f"get_{name}")()))
+        undo.append((getattr(artist, f"set_{name}"), getattr(artist, f"get_{name}")()))
         getattr(artist, f"set_{name}")(colour)
 
     painted, papers = _painted(fig), [fig.patch, *(ax.patch for ax in fig.axes)]
@@ -123,7 +132,8 @@ def darkened(fig: Figure) -> Iterator[None]:
     maps = [image for image in fig.findobj(AxesImage) if image.get_array().ndim == 2]
     maps = [image for image in maps if is_paper(image.get_cmap()(0.0))]
     for image in maps:
-        swap(image, "cmap", dark_map(image.get_cmap()))
+        undo.append((_recolour, image, image.get_cmap()))
+        _recolour(image, dark_map(image.get_cmap()))
     on_maps = {image.axes for image in maps}
 
     def light_up(artist: Artist, name: str) -> None:
@@ -160,8 +170,8 @@ def darkened(fig: Figure) -> Iterator[None]:
     try:
         yield
     finally:
-        for artist, name, colour in reversed(undo):
-            getattr(artist, f"set_{name}")(colour)
+        for put, *back in reversed(undo):
+            put(*back)
 
 
 def svg_of(fig: Figure, **options) -> tuple[str, tuple[float, float]]:
