@@ -110,15 +110,15 @@ def colours_at(fig, *places) -> list[tuple[int, ...]]:
 
 
 def test_the_bar_beside_maps_on_photographs_has_their_colours_in_the_dark_too():
-    fig = plots.show_maps(torch.ones(1, 1, 8, 8), torch.tensor([[[0.0, 1.0]]]), ["on white"])
+    maps, limits = torch.tensor([[[0.0, 1.0]]]), (0.0, 0.9)
+    fig = plots.show_maps(torch.ones(1, 1, 8, 8), maps, ["on white"], limits=limits)
     panel, bar = fig.axes
     with darkened(fig):
-        low, high, bar_low, bar_high = colours_at(
-            fig, (panel, 0.25, 0.5), (panel, 0.75, 0.5), (bar, 0.5, 0.02), (bar, 0.5, 0.98)
-        )
+        places = ((panel, 0.25, 0.5), (panel, 0.75, 0.5), (bar, 0.5, 0.02), (bar, 0.5, 0.98), (bar, 0.5, 1.02))
+        low, high, bar_low, bar_high, arrow = colours_at(fig, *places)
     plt.close(fig)
     assert low == (255, 255, 255) and max(high) < 160  # as in the light: nobody may tint a photograph
-    np.testing.assert_allclose([bar_low, bar_high], [low, high], atol=8)
+    np.testing.assert_allclose([bar_low, bar_high, arrow], [low, high, high], atol=15)  # the arrow has no paper
 
 
 @pytest.mark.parametrize("colours", [LinearSegmentedColormap.from_list("weights", ["white", INDIGO]), "Purples"])

@@ -125,9 +125,9 @@ def darkened(fig: Figure) -> Iterator[None]:
 
     painted, papers = _painted(fig), [fig.patch, *(ax.patch for ax in fig.axes)]
     # Through a thin map its image shows, through the bar beside it only paper: that stays white.
-    bars = [ax.patch for ax in fig.axes if ax.get_label() == "<colorbar>"]
+    bars = [ax for ax in fig.axes if ax.get_label() == "<colorbar>"]
     for patch in papers:
-        if patch not in bars:
+        if patch not in [bar.patch for bar in bars]:
             swap(patch, "facecolor", "none")
     maps = [image for image in fig.findobj(AxesImage) if image.get_array().ndim == 2]
     maps = [image for image in maps if is_paper(image.get_cmap()(0.0))]
@@ -142,8 +142,9 @@ def darkened(fig: Figure) -> Iterator[None]:
             swap(artist, name, lit(colour))
 
     arrows = [text.arrow_patch for text in fig.findobj(Annotation) if text.arrow_patch]
-    # The key to an image's colours has to keep them.
+    # The key to an image's colours has to keep them, and so do the arrows at a bar's ends.
     keys = [patch for legend in fig.findobj(Legend) for patch in legend.get_patches()] * bool(fig.findobj(AxesImage))
+    keys += [patch for bar in bars for patch in bar.patches if patch.get_fill()]
     for artist in [artist for artist in fig.findobj() if artist not in keys] + arrows:
         if isinstance(artist, Text) and not lies_on(artist, painted):
             light_up(artist, "color")
