@@ -402,6 +402,7 @@ def letters(visit: Visit) -> list[str]:
           const text = [...e.childNodes].some((child) => child.nodeType === Node.TEXT_NODE && child.data.trim());
           if (text && !e.closest('math, mjx-container, svg, sup, .headerlink')) note(size(e), 11, e);
         }
+        for (const e of shown('article .tag_hide-cell > details > summary')) note(size(e), 15, e);  // what goes deeper
         for (const image of shown('article .cell_output img:not([src*=".svg"])'))
           note((11 / 72) * 96 * image.getBoundingClientRect().width / image.getAttribute('width'), 7.8, image);
         for (const image of shown('article img[src*=".svg"]:not([src*="badge"])')) {

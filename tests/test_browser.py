@@ -175,6 +175,7 @@ SOUND = """<!doctype html>
 SOURCE = "Let $x$ be a [number](page). It costs `$2$`.\n\n> **Predict.** Is it small?\n"
 FIGURE = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 200 100"><text y="50" font-size="{}">up</text></svg>'
 IMAGE = '<img src="figure.svg" alt="A line that falls." width="200" height="100">'
+ROOM = "<details><summary>More</summary>3</details>"
 GRID = '<img src="grid.png" alt="A grid of pictures." width="800" style="width: 400px">'
 
 FAULTS = {
@@ -224,6 +225,7 @@ FAULTS = {
         "<section><p style='font-size: 15px'>Text.</p></section>": "15.0 px: <p> Text.",
         "<table><tr><td style='font-size: 10px'>1</td></tr></table>": "10.0 px: <td> 1",
         IMAGE.replace("figure", "small"): "7.0 px: <text> up",
+        f"<div class='tag_hide-cell' style='font-size: 12px'>{ROOM}</div>": "12.0 px: <summary> More",
         IMAGE.replace("200", "60"): "6.0 px: <text> up",
         f'<div class="cell_output">{GRID}</div>': "px: <img> grid",
     },

@@ -12,7 +12,7 @@ from dark import INDIGO, LIGHT_INDIGO
 from figures import Twins, as_webp, dark_svg, drawing, figures_of, size_of
 from fontTools.ttLib import TTFont
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from pages import COLAB_BADGE, finish, hang, keep_icons, keep_sizes, keep_whole
+from pages import COLAB_BADGE, finish, hang, keep_icons, keep_rows, keep_sizes, keep_whole
 from PIL import Image
 from rooms import tidy as tidy_page
 from signatures import named
@@ -224,6 +224,20 @@ def test_no_line_ends_at_a_hyphen_inside_a_word_of_code():
     found = BeautifulSoup(shown, "html.parser")
     assert [word.text for word in found.select(".whole")] == ["1e-4", "--name", "a-b"]
     assert found.text == f"close(a, b, 1e-4) --name a-b - c  # {40 * 'y'}-z\n"
+
+
+def test_what_is_printed_of_a_matrix_keeps_its_rows():
+    output = '<div class="cell_output"><div class="output text_plain"><pre>{}\n</pre></div></div>'
+    texts = (
+        "tensor([[1, 2],\n[3, 4]])",
+        "(tensor([[1],\n[2]]), 3)",
+        "tensor([[1]])",
+        "tensor([1,\n2])",
+        "{'a': 1,\n2: 3}",
+    )
+    page = BeautifulSoup("".join(map(output.format, texts)), "html.parser")
+    keep_rows(page)
+    assert [part.text.strip() for part in page.select(".matrix")] == list(texts[:2])
 
 
 def test_short_code_in_a_sentence_stays_in_one_line_and_of_long_code_each_short_word():

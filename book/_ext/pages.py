@@ -75,6 +75,13 @@ def keep_whole(page: BeautifulSoup) -> None:
                 part["class"] = [*part.get("class", []), "whole"]
 
 
+def keep_rows(page: BeautifulSoup) -> None:
+    """Mark what PyTorch prints of a matrix: its columns stand below one another, so no row may break."""
+    for printed in page.select(".cell_output .text_plain pre"):
+        if re.match(r"\(?tensor\(\[\[", printed.text) and "\n" in printed.text.strip():
+            printed["class"] = [*printed.get("class", []), "matrix"]
+
+
 def lighten(page: BeautifulSoup) -> None:
     """Take off the scripts and style sheets that this page does not need, and let it show before the others come."""
     for element in page.select("head script, head link, body > script"):
@@ -139,6 +146,7 @@ def finish(html: str, folder: Path, out: Path, notebook: nbformat.NotebookNode |
     size_images(page, folder)
     keep_sizes(page)
     keep_whole(page)
+    keep_rows(page)
     live_figures.place(page, up, out / "_static")
     live.enliven(page)
     return page
