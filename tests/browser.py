@@ -247,6 +247,9 @@ def theme(visit: Visit) -> list[str]:
         for (const e of shown(`article img.only-${other}`)) faults.push(`drawn for the other theme: ${called(e)}`);
         for (const e of shown('article img'))
           if (getComputedStyle(e).filter !== 'none') faults.push(`a filter changes its colours: ${called(e)}`);
+        const white = /255, 255, 255\\b(?!, 0)/;
+        for (const e of wanted === 'dark' ? shown('article img[src*=".svg"]') : [])
+          if (white.test(getComputedStyle(e).backgroundColor)) faults.push(`on white: ${called(e)}`);
         return faults;
         }""",
         visit.view.theme,
@@ -254,7 +257,10 @@ def theme(visit: Visit) -> list[str]:
 
 
 def overflow(visit: Visit) -> list[str]:
-    """The page does not scroll sideways, whatever is open; what is too wide scrolls in its own box, and is not cut."""
+    """The page does not scroll sideways, whatever is open; what is too wide scrolls in its own box, and is not cut.
+
+    Of a table that scrolls on a phone the first column stays; short code stays in one line.
+    """
     return visit.page.evaluate(
         """() => {
         const closed = document.querySelectorAll('article details:not(.hide, [open])');
@@ -271,6 +277,14 @@ def overflow(visit: Visit) -> list[str]:
           if (e.getBoundingClientRect().right > edge + 1 && !boxed(e)) faults.push(`beyond the edge: ${called(e)}`);
           const cut = /hidden|clip/.test(getComputedStyle(e).overflowX) && e.scrollWidth > e.clientWidth + 1;
           if (cut && e.clientWidth > 1) faults.push(`cut off: ${called(e)}`);
+        }
+        for (const e of shown('article .whole'))
+          if (e.getClientRects().length > 1) faults.push(`broken in two: ${called(e)}`);
+        for (const box of innerWidth <= 600 ? shown('article .pst-scrollable-table-container') : []) {
+          box.scrollLeft = box.scrollWidth;
+          const [edge, first] = [box, box.querySelector('tr > *')].map((e) => e.getBoundingClientRect().left);
+          if (first < edge - 1) faults.push(`its rows lose their names: ${called(box)}`);
+          box.scrollLeft = 0;
         }
         for (const room of closed) room.open = false;
         return faults;
@@ -388,6 +402,7 @@ def letters(visit: Visit) -> list[str]:
           const text = [...e.childNodes].some((child) => child.nodeType === Node.TEXT_NODE && child.data.trim());
           if (text && !e.closest('math, mjx-container, svg, sup, .headerlink')) note(size(e), 11, e);
         }
+        for (const e of shown('article .tag_hide-cell > details > summary')) note(size(e), 15, e);  // what goes deeper
         for (const image of shown('article .cell_output img:not([src*=".svg"])'))
           note((11 / 72) * 96 * image.getBoundingClientRect().width / image.getAttribute('width'), 7.8, image);
         for (const image of shown('article img[src*=".svg"]:not([src*="badge"])')) {
@@ -398,8 +413,8 @@ def letters(visit: Visit) -> list[str]:
           const drawing = host.shadowRoot.querySelector('svg');
           drawing.style.cssText = 'width: 100%; height: auto; max-width: none';
           for (const e of drawing.querySelectorAll('text, tspan')) {
-            const {a, b} = e.getScreenCTM(), exponent = size(e) < size(e.parentElement.querySelector('tspan') ?? e);
-            if (e.textContent.trim()) note(size(e) * Math.hypot(a, b), exponent ? 7 : 8, e);
+            const {a, b} = e.getScreenCTM();
+            if (e.textContent.trim()) note(size(e) * Math.hypot(a, b), 8, e);
           }
           host.remove();
         }

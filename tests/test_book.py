@@ -138,6 +138,11 @@ def test_each_exercise_is_one_card_and_in_the_contents(path):
         assert soup.select(f".bd-toc a[href='#{card.parent['id']}']")
 
 
+def test_signatures_are_python():
+    for signature in page("book/api").select("dt.sig"):
+        assert not re.search(r"<(?!=)\w|\b0x\w{6}", signature.text), signature.text
+
+
 def test_the_front_page_leads_to_the_book():
     if not (HTML / "index.html").exists():
         pytest.fail("_build/html/index.html is missing: run `make book` first")
@@ -169,7 +174,7 @@ def test_chapter_shows_what_nbmake_got(path):
     ]
     assert len(printed) >= 3  # one for each exercise at least
     assert [line for line in printed if line not in text and NOT_ATTEMPTED not in line] == []
-    assert NOT_ATTEMPTED not in text
+    assert NOT_ATTEMPTED not in text and "█" not in text  # nor a progress bar that has stopped
     drawn = [output for output in outputs if {"image/png", "image/svg+xml"} & set(output.get("data", {}))]
     light, dark = "div.cell_output img:not(.only-dark)", "div.cell_output img.only-dark"
     assert len(soup.select(light)) == len(drawn) >= 3

@@ -175,6 +175,7 @@ SOUND = """<!doctype html>
 SOURCE = "Let $x$ be a [number](page). It costs `$2$`.\n\n> **Predict.** Is it small?\n"
 FIGURE = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 200 100"><text y="50" font-size="{}">up</text></svg>'
 IMAGE = '<img src="figure.svg" alt="A line that falls." width="200" height="100">'
+ROOM = "<details><summary>More</summary>3</details>"
 GRID = '<img src="grid.png" alt="A grid of pictures." width="800" style="width: 400px">'
 
 FAULTS = {
@@ -195,6 +196,7 @@ FAULTS = {
         '<details><summary>Room</summary><p style="width: 2000px">wide</p></details>': "the page is 20",
         '<style>html { overflow-x: clip }</style><p style="width: 2000px">wide</p>': "beyond the edge: <p> wide",
         '<pre style="width: 50px; overflow: hidden">a long line of code</pre>': "cut off: <pre>",
+        '<p style="width: 60px"><code class="whole">(b, n, d)</code></p>': "broken in two: <code.whole> (b, n, d)",
     },
     "formulas": {
         "<p>$$ x^2 $$</p>": "raw TeX: $$ x^2 $$",
@@ -223,6 +225,7 @@ FAULTS = {
         "<section><p style='font-size: 15px'>Text.</p></section>": "15.0 px: <p> Text.",
         "<table><tr><td style='font-size: 10px'>1</td></tr></table>": "10.0 px: <td> 1",
         IMAGE.replace("figure", "small"): "7.0 px: <text> up",
+        f"<div class='tag_hide-cell' style='font-size: 12px'>{ROOM}</div>": "12.0 px: <summary> More",
         IMAGE.replace("200", "60"): "6.0 px: <text> up",
         f'<div class="cell_output">{GRID}</div>': "px: <img> grid",
     },
@@ -299,6 +302,20 @@ def test_a_sound_page_has_no_faults(view, small):
 def test_a_fault_is_found(check, fault, message, small):
     with small(SOUND.replace("</section>", f"{fault}</section>")) as visit:
         assert message in "\n".join(check(visit))
+
+
+def test_what_only_a_phone_or_the_dark_shows_is_found(small):
+    table = '<div class="pst-scrollable-table-container" style="overflow: auto"><table><tr><th style="{}">a</th>'
+    table += '<td style="min-width: 2000px">1</td></tr></table></div>'
+    for style, faults in (("position: sticky; left: 0", 0), ("", 1)):
+        with small(SOUND.replace("</section>", f"{table.format(style)}</section>"), VIEWS["phone-light"]) as visit:
+            found = browser.overflow(visit)
+            assert len(found) == faults and all("its rows lose their names" in fault for fault in found)
+    for style, faults in (("", 0), ("background: white", 1)):
+        picture = IMAGE.replace(">", f' style="{style}">')
+        with small(SOUND.replace("</section>", f"{picture}</section>"), VIEWS["phone-dark"]) as visit:
+            found = browser.theme(visit)
+            assert len(found) == faults and all("on white: <img>" in fault for fault in found)
 
 
 def test_axe_gets_its_page_back_as_it_was(small):

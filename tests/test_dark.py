@@ -10,8 +10,9 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+import torch
 from dark import INDIGO, INK, LIGHT_INDIGO, PAPER, SHADED_PAPER, both, darkened, is_ink, is_paper, svg_of
-from matplotlib.colors import ListedColormap, same_color, to_hex
+from matplotlib.colors import LinearSegmentedColormap, ListedColormap, same_color, to_hex, to_rgb
 from matplotlib.patches import Rectangle
 from PIL import Image
 
@@ -27,7 +28,6 @@ def axes():
 
 def test_the_books_colours_are_neither_ink_nor_paper():
     assert not any(is_ink(colour) or is_paper(colour) for colour in plots.COLOURS.values())
-    assert plots.COLOURS["attention"] == INDIGO
     assert is_ink("black") and is_ink("0.3") and is_paper("white")
     assert not is_ink("none") and not is_paper("none")
 
@@ -94,6 +94,58 @@ def test_the_twin_is_a_picture_of_the_same_size_whose_paper_shows_through(axes):
     assert [picture.getpixel((0, 0)) for picture in pictures] == [(255, 255, 255, 255), (255, 255, 255, 0)]
     middle = (pictures[0].width * 3 // 8, pictures[0].height // 2)
     assert pictures[0].getpixel(middle) == pictures[1].getpixel(middle)
+
+
+def colours_at(fig, *places) -> list[tuple[int, ...]]:
+    """What is seen at each place, an axes and fractions of its width and height, on the page's dark paper."""
+    file = io.BytesIO()
+    fig.savefig(file, format="png", dpi=fig.dpi, facecolor="none")
+    drawn = Image.open(file).convert("RGBA")
+    seen = Image.alpha_composite(Image.new("RGBA", drawn.size, PAPER), drawn).convert("RGB")
+    boxes = [ax.get_window_extent() for ax, _, _ in places]
+    return [
+        seen.getpixel((round(box.x0 + x * box.width), round(seen.height - box.y0 - y * box.height)))
+        for box, (_, x, y) in zip(boxes, places, strict=True)
+    ]
+
+
+def test_the_bar_beside_maps_on_photographs_has_their_colours_in_the_dark_too():
+    maps, limits = torch.tensor([[[0.0, 1.0]]]), (0.0, 0.9)
+    fig = plots.show_maps(torch.ones(1, 1, 8, 8), maps, ["on white"], limits=limits)
+    panel, bar = fig.axes
+    with darkened(fig):
+        places = ((panel, 0.25, 0.5), (panel, 0.75, 0.5), (bar, 0.5, 0.02), (bar, 0.5, 0.98), (bar, 0.5, 1.02))
+        low, high, bar_low, bar_high, arrow = colours_at(fig, *places)
+    plt.close(fig)
+    assert low == (255, 255, 255) and max(high) < 160  # as in the light: nobody may tint a photograph
+    np.testing.assert_allclose([bar_low, bar_high, arrow], [low, high, high], atol=15)  # the arrow has no paper
+
+
+@pytest.mark.parametrize("colours", [LinearSegmentedColormap.from_list("weights", ["white", INDIGO]), "Purples"])
+def test_a_map_that_begins_at_white_paper_begins_at_dark_paper_and_so_does_its_bar(colours, axes):
+    drawn = axes.imshow([[0.0, 1.0]], cmap=colours, aspect="auto")
+    between = axes.axhline(0.25, color="white")
+    bar = axes.figure.colorbar(drawn, ax=axes)
+    bar.set_ticks([0, 0.5], labels=["none", "half"])
+    with darkened(axes.figure):
+        assert same_color(between.get_color(), PAPER)
+        assert [label.get_text() for label in bar.ax.get_yticklabels()] == ["none", "half"]
+        low, high, bar_low, bar_high = colours_at(
+            axes.figure, (axes, 0.25, 0.8), (axes, 0.75, 0.8), (bar.ax, 0.5, 0.02), (bar.ax, 0.5, 0.98)
+        )
+    assert low == tuple(round(255 * part) for part in to_rgb(SHADED_PAPER)) and min(high) > 100
+    assert colours == "Purples" or to_hex([part / 255 for part in high]).upper() == LIGHT_INDIGO
+    np.testing.assert_allclose([bar_low, bar_high], [low, high], atol=8)
+    assert to_hex(drawn.get_cmap()(0.0)) >= "#fc" and between.get_color() == "white"
+    assert [label.get_text() for label in bar.ax.get_yticklabels()] == ["none", "half"]
+
+
+@pytest.mark.parametrize("colours", ["gray", "viridis", "PuOr"])
+def test_other_maps_and_lines_on_them_stay(colours, axes):
+    drawn = axes.imshow([[0.0, 1.0]], cmap=colours)
+    between = axes.axhline(0.25, color="white")
+    with darkened(axes.figure):
+        assert drawn.get_cmap().name == colours and between.get_color() == "white"
 
 
 def test_lines_and_letters_are_an_svg_with_text(axes):

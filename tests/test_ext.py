@@ -1,7 +1,9 @@
 """What the book's own Sphinx extensions make of a page."""
 
 import base64
+import inspect
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -10,12 +12,16 @@ from dark import INDIGO, LIGHT_INDIGO
 from figures import Twins, as_webp, dark_svg, drawing, figures_of, size_of
 from fontTools.ttLib import TTFont
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from pages import COLAB_BADGE, finish, hang, keep_icons, keep_sizes
+from pages import COLAB_BADGE, finish, hang, keep_icons, keep_rows, keep_sizes, keep_whole
 from PIL import Image
 from rooms import tidy as tidy_page
+from signatures import named
+from sphinx.util.inspect import stringify_signature
 from stand_ins import stand_ins
 
 from vit_tutorial import plots
+from vit_tutorial.archs.patients import Patient
+from vit_tutorial.recipes import Recipe
 
 
 def tidy(html: str) -> str:
@@ -81,11 +87,21 @@ def test_an_exercise_that_no_one_attempted_says_nothing():
     assert tidy(page.format(noise + other)) == page.format(other)
 
 
-def test_a_full_progress_bar_says_nothing():
-    output = '<div class="cell"><div class="cell_output"><div class="output text_plain"><pre>{}</pre></div></div></div>'
-    assert tidy(output.format("logits |█████| 30/30\n")) == '<div class="cell"></div>'
-    for kept in ("logits |███ | 20/30", "logits |█████| 30/30\nloss 0.1", "30/30"):
-        assert tidy(output.format(kept)) == output.format(kept)
+# Signatures --------------------------------------------------------------------------------------------------------
+
+
+def shown_signature(thing) -> str:
+    return named(stringify_signature(inspect.signature(thing), unqualified_typehints=True), thing)
+
+
+def test_a_default_that_is_a_function_or_made_anew_stands_by_its_name():
+    patient, recipe = shown_signature(Patient), shown_signature(Recipe)
+    assert "= ViT, select: " in patient and "= last_epoch, needs: " in patient
+    assert "= ('nothing', ...), changes: dict[str, object] = dict())" in patient
+    assert "= Augment(), precision" in recipe and "= ViTConfig(), arch" in recipe
+    for signature in (patient, recipe):
+        compile(f"def made{re.sub('~', '', signature)}: ...", "signature", "exec")
+    assert named("(x: int = 3, y='<factory>')", print) == "(x: int = 3, y='<factory>')"
 
 
 # Figures -----------------------------------------------------------------------------------------------------------
@@ -200,6 +216,38 @@ def test_a_long_line_of_code_knows_its_indentation():
     for other in (code.format(short, long[:-8]), f"<pre>{long}</pre>"):  # 25 letters, and what is no code
         assert hang(other) == other
     assert BeautifulSoup(hang(code.format(short, long)), "html.parser").text == f"    pass\n\n    x < {25 * 'y'}\n"
+
+
+def test_no_line_ends_at_a_hyphen_inside_a_word_of_code():
+    line = '<span class="n">close</span>(a, b, <span class="mf">1e-4</span>) --name a-b - c  # {}-z'
+    shown = hang(f'<div class="highlight"><pre>{line.format(40 * "y")}\n</pre></div>')
+    found = BeautifulSoup(shown, "html.parser")
+    assert [word.text for word in found.select(".whole")] == ["1e-4", "--name", "a-b"]
+    assert found.text == f"close(a, b, 1e-4) --name a-b - c  # {40 * 'y'}-z\n"
+
+
+def test_what_is_printed_of_a_matrix_keeps_its_rows():
+    output = '<div class="cell_output"><div class="output text_plain"><pre>{}\n</pre></div></div>'
+    texts = (
+        "tensor([[1, 2],\n[3, 4]])",
+        "(tensor([[1],\n[2]]), 3)",
+        "tensor([[1]])",
+        "tensor([1,\n2])",
+        "{'a': 1,\n2: 3}",
+    )
+    page = BeautifulSoup("".join(map(output.format, texts)), "html.parser")
+    keep_rows(page)
+    assert [part.text.strip() for part in page.select(".matrix")] == list(texts[:2])
+
+
+def test_short_code_in_a_sentence_stays_in_one_line_and_of_long_code_each_short_word():
+    word, long = '<span class="pre">{}</span>', 31 * "x"
+    codes = [" ".join(map(word.format, code.split())) for code in ("(b, n)", f"short {long}", long)]
+    elsewhere = "<pre><code>a</code></pre><table><td><code>b</code></table>"
+    sentence = "".join(f"<code>{code}</code>" for code in codes)
+    page = BeautifulSoup(f"<article>{sentence}{elsewhere}</article>", "html.parser")
+    keep_whole(page)
+    assert [(part.name, part.text) for part in page.select(".whole")] == [("code", "(b, n)"), ("span", "short")]
 
 
 def test_fonts_of_icons_keep_what_is_shown(tmp_path):

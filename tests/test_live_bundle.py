@@ -142,6 +142,7 @@ def test_the_book_gets_the_models_with_what_was_measured(tmp_path):
         assert json.loads(text.partition(" = ")[2].rstrip().rstrip(";"))["measured"] == rows[run]
     drawing = BeautifulSoup((tmp_path / "live/still.svg").read_text(encoding="utf-8"), "html.parser")
     assert f"FIRST = {list(FIRST)};" in (MODULES / "page.mjs").read_text(encoding="utf-8")
-    bars = [float(re.search(r"h([\d.]+)v12", path["d"])[1]) for path in drawing.select("path[d$='H510z']")]
+    bars = [float(re.search(r"h([\d.]+)v12", path["d"])[1]) for path in drawing.select("path[d$='H482z']")]
     assert bars.index(max(bars)) == FIRST[0] and len(bars) == 10
-    assert len(drawing.select("path")) == 2 * 28 * 28 + 10
+    edges = [path for path in drawing.select("path") if path["fill"] == "none"]
+    assert len(edges) == 1 + 4 * 4 and len(drawing.select("path")) == 2 * 28 * 28 + 10 + len(edges)

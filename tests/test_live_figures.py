@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import cache
 
 import browser
+import colours
 import live_figures
 import numpy as np
 import pytest
@@ -31,7 +32,8 @@ HEAVIEST = 15_000  # bytes of a figure's script and data, gzipped
 DESKTOP, PHONE, NIGHT = View(1280, 900, "light"), View(360, 740, "light"), View(390, 844, "dark")
 MODULE = {live.module: number for number, live in FIGURES.items()}
 TEXT = json.loads(WORDS.read_text(encoding="utf-8"))
-STYLE = "".join((ROOT / f"book/_static/{name}").read_text() for name in ("custom.css", "print.css", "live/figures.css"))
+SHEETS = [ROOT / f"book/_static/{name}" for name in ("custom.css", "print.css", "live/figures.css", "live/live.css")]
+STYLE = colours.sheet() + "".join(sheet.read_text(encoding="utf-8") for sheet in SHEETS[:3])
 PICTURE = "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' width='400' height='200'/>"
 THEME = """
 html { --pst-color-text-base: #323232; --pst-color-text-muted: #48566b; --pst-color-background: #fff;
@@ -146,10 +148,14 @@ def test_each_is_light(module):
     assert len(gzip.compress(whole.encode(), 9)) <= HEAVIEST
 
 
-def test_colours_are_the_book_s():
-    style = (MODULES / "figures.css").read_text()
-    for name in ("query", "key", "value", "attention", "positions", "mnist", "shapes", "cifar10", "other"):
-        assert re.search(rf"--{name}: (#\w+);", style)[1].upper() == COLOURS[name].upper()
+def test_the_book_s_colours_stand_in_one_style_sheet_which_is_written_from_them():
+    written = colours.sheet()
+    for thing, colour in COLOURS.items():
+        assert f"  --{thing.replace(' ', '-')}: {colour};\n" in written.split("}")[0]
+    for sheet in SHEETS[2:]:
+        text = sheet.read_text(encoding="utf-8")
+        assert not set(re.findall(r"#[0-9a-f]{6}", text)) & set(re.findall(r"#[0-9a-f]{6}", written.lower()))
+        assert "var(--attention)" in text
 
 
 # In a browser --------------------------------------------------------------------------------------------------------

@@ -306,6 +306,7 @@ def test_everyone_can_use_all_of_it(width, theme, opened):
         visit.page.evaluate(browser.SCROLL)
         assert browser.axe(visit, everywhere=True) == []
         assert browser.overflow(visit) == browser.letters(visit) == []
+        assert visit.page.locator(".live-code").evaluate("(e) => e.scrollWidth <= e.clientWidth")
         assert visit.page.evaluate("document.getAnimations().length") == 0
 
 

@@ -5,19 +5,19 @@ There ink turns light, paper goes, data keep their colours. ``book/build.py`` ha
 ``book/_ext/pages.py`` shows the one that suits the page.
 """
 
+import colorsys
 import re
 import struct
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
-from pathlib import Path
 
 import matplotlib
 from IPython import get_ipython
 from matplotlib.artist import Artist
 from matplotlib.collections import Collection, LineCollection, QuadMesh
-from matplotlib.colors import same_color, to_rgba
+from matplotlib.colors import Colormap, LinearSegmentedColormap, same_color, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage, _ImageBase
 from matplotlib.legend import Legend
@@ -25,10 +25,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch
 from matplotlib.text import Annotation, Text
 
+from vit_tutorial.plots.colours import COLOURS, INKS
+
 INK, PAPER, SHADED_PAPER = "#e6e6e6", "#121212", "#262626"  # the dark theme's text and page
-INDIGO = "#332288"  # attention's colour, and what the style sheet makes of it on dark paper
-STYLE = (Path(__file__).parent.parent / "_static/custom.css").read_text(encoding="utf-8")
-LIGHT_INDIGO = re.search(rf'"{INDIGO}"\] {{\s*color: (#\w+)', STYLE)[1].upper()
+INDIGO = COLOURS["attention"]
+LIGHT_INDIGO = INKS[INDIGO][1]
 PIXELS_PER_INCH = 96  # of a page, where letters of 13 points are then as large as the text beside them
 SHARPNESS = 2  # pixels of a PNG to one of the page
 HEAVY = 200_000  # letters of an SVG: above, a PNG is lighter
@@ -65,6 +66,14 @@ def lit(colour):
     return to_rgba(LIGHT_INDIGO, to_rgba(colour)[3]) if same_color(to_rgba(colour)[:3], INDIGO) else colour
 
 
+def dark_map(colours: Colormap) -> Colormap:
+    """A colour map that begins at white paper, for dark paper: from there to as light a colour as the last was dark."""
+    last = colours(1.0)
+    hue, light, saturation = colorsys.rgb_to_hls(*last[:3])
+    lightest = lit(last) if same_color(last, INDIGO) else colorsys.hls_to_rgb(hue, 1 - light, saturation)
+    return LinearSegmentedColormap.from_list("dark", [SHADED_PAPER, lightest])
+
+
 def lies_on(text: Text, painted: list[Artist]) -> bool:
     """Whether the middle of a text stands on something painted, so that the text stays as it is."""
     box = Text.get_window_extent(text)  # an annotation's own has its arrow in it
@@ -95,6 +104,15 @@ def _painted(fig: Figure) -> list[Artist]:
     ]
 
 
+def _recolour(image: AxesImage, colours: Colormap) -> None:
+    """Give an image another colour map. Its bar follows, and would forget where its ticks are and what they say."""
+    bar = image.colorbar
+    ticks = bar and (bar.locator, bar.formatter)
+    image.set_cmap(colours)
+    if bar:
+        bar.locator, bar.formatter = ticks
+
+
 @contextmanager
 def darkened(fig: Figure) -> Iterator[None]:
     """Within this context the figure is drawn for dark paper, which shows through."""
@@ -102,12 +120,21 @@ def darkened(fig: Figure) -> Iterator[None]:
     undo = []
 
     def swap(artist: Artist, name: str, colour) -> None:
-        undo.append((artist, name, getattr(artist, f"get_{name}")()))
+        undo.append((getattr(artist, f"set_{name}"), getattr(artist, f"get_{name}")()))
         getattr(artist, f"set_{name}")(colour)
 
     painted, papers = _painted(fig), [fig.patch, *(ax.patch for ax in fig.axes)]
+    # Through a thin map its image shows, through the bar beside it only paper: that stays white.
+    bars = [ax for ax in fig.axes if ax.get_label() == "<colorbar>"]
     for patch in papers:
-        swap(patch, "facecolor", "none")
+        if patch not in [bar.patch for bar in bars]:
+            swap(patch, "facecolor", "none")
+    maps = [image for image in fig.findobj(AxesImage) if image.get_array().ndim == 2]
+    maps = [image for image in maps if is_paper(image.get_cmap()(0.0))]
+    for image in maps:
+        undo.append((_recolour, image, image.get_cmap()))
+        _recolour(image, dark_map(image.get_cmap()))
+    on_maps = {image.axes for image in maps}
 
     def light_up(artist: Artist, name: str) -> None:
         colour = getattr(artist, f"get_{name}")()
@@ -115,14 +142,17 @@ def darkened(fig: Figure) -> Iterator[None]:
             swap(artist, name, lit(colour))
 
     arrows = [text.arrow_patch for text in fig.findobj(Annotation) if text.arrow_patch]
-    # The key to an image's colours has to keep them.
+    # The key to an image's colours has to keep them, and so do the arrows at a bar's ends.
     keys = [patch for legend in fig.findobj(Legend) for patch in legend.get_patches()] * bool(fig.findobj(AxesImage))
+    keys += [patch for bar in bars for patch in bar.patches if patch.get_fill()]
     for artist in [artist for artist in fig.findobj() if artist not in keys] + arrows:
         if isinstance(artist, Text) and not lies_on(artist, painted):
             light_up(artist, "color")
         elif isinstance(artist, Line2D):
             for name in ("color", "markeredgecolor", "markerfacecolor"):
                 light_up(artist, name)
+            if artist.axes in on_maps and is_paper(artist.get_color()):  # the lines between a map's cells
+                swap(artist, "color", dark_paper(artist.get_color()))
             if artist.get_markerfacecolor() != "none" and is_paper(artist.get_markerfacecolor()):
                 swap(artist, "markerfacecolor", dark_paper(artist.get_markerfacecolor()))
         elif isinstance(artist, Patch) and artist not in papers:
@@ -141,8 +171,8 @@ def darkened(fig: Figure) -> Iterator[None]:
     try:
         yield
     finally:
-        for artist, name, colour in reversed(undo):
-            getattr(artist, f"set_{name}")(colour)
+        for put, *back in reversed(undo):
+            put(*back)
 
 
 def svg_of(fig: Figure, **options) -> tuple[str, tuple[float, float]]:

@@ -137,17 +137,21 @@ def still() -> str:
     model, recipe = load_recorded("mnist")
     probabilities = model(to_input(image[None, None], recipe))[0].softmax(dim=-1).tolist()
     (ph, pw), scale, shapes = recipe.model.patch_size, 7, []
-    for left, top, gap in ((0, 32, 0), (230, 20, 8)):
+    for left, top, gap in ((2, 32, 0), (218, 20, 8)):
         for y, row in enumerate(image.tolist()):
             for x, grey in enumerate(row):
                 place = left + x * scale + x // pw * gap, top + y * scale + y // ph * gap
                 shapes.append(f'<path fill="rgb({grey},{grey},{grey})" d="M{place[0]} {place[1]}h7v7h-7z"/>')
+        side, apart = (scale * pw, pw) if gap else (scale * len(image), len(image))
+        steps = [i * (scale * pw + gap) for i in range(len(image) // apart)]
+        corners = [(left + x, top + y) for y in steps for x in steps]  # a black edge is lost on a black page
+        shapes += [f'<path fill="none" stroke="#7F7F7F" d="M{x} {y}h{side}v{side}h-{side}z"/>' for x, y in corners]
     for digit, probability in enumerate(probabilities):
-        y = 34 + 21 * digit
-        shapes.append(f'<text x="490" y="{y + 7}" font-size="20" fill="#7F7F7F">{digit}</text>')
-        shapes.append(f'<path fill="{COLOURS["class token"]}" d="M510 {y - 6}h{2 + 188 * probability:.1f}v12H510z"/>')
+        y = 22 + 24 * digit
+        shapes.append(f'<text x="460" y="{y + 8}" font-size="22" fill="#7F7F7F">{digit}</text>')
+        shapes.append(f'<path fill="{COLOURS["class token"]}" d="M482 {y - 6}h{2 + 116 * probability:.1f}v12H482z"/>')
     crisp = 'shape-rendering="crispEdges" font-family="sans-serif"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 700 260" {crisp}>{"".join(shapes)}</svg>\n'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 602 260" {crisp}>{"".join(shapes)}</svg>\n'
 
 
 def write_files(static: Path) -> None:

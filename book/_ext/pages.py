@@ -38,6 +38,7 @@ NEEDED_BY = {
 CODE = re.compile(r'(?<=<div class="highlight"><pre>).*?(?=</pre>)', re.DOTALL)  # a tag ends in its line
 SIZE = re.compile(r"(?<=\d) × (?=\d)")
 SHORT = 30  # letters that fit the narrowest window
+TAGS = re.compile(r"(<[^>]*>)")
 
 
 def hang(html: str) -> str:
@@ -48,7 +49,13 @@ def hang(html: str) -> str:
         if len(text) <= SHORT:
             return line
         indent = len(text) - len(text.lstrip())
+        line = "".join(part if part.startswith("<") else whole(part) for part in TAGS.split(line))
         return f'{" " * indent}<span class="line" style="--in: {indent}">{line.replace(" " * indent, "", 1)}</span>'
+
+    def whole(text: str) -> str:
+        """Let no line end at a hyphen inside 1e-4 or --name."""
+        hyphened = re.compile(rf"(?<!\S)(?=\S*\w)(?=\S*-)\S{{1,{SHORT}}}(?!\S)")
+        return hyphened.sub(r'<span class="whole">\g<0></span>', text)
 
     return CODE.sub(lambda code: "\n".join(map(hung, code[0].split("\n"))), html)
 
@@ -58,6 +65,21 @@ def keep_sizes(page: BeautifulSoup) -> None:
     for text in page.find_all(string=SIZE):
         if text.find_parent("article") and not text.find_parent(["pre", "code", "script", "math", "svg"]):
             text.replace_with(SIZE.sub("\u00a0×\u00a0", text))
+
+
+def keep_whole(page: BeautifulSoup) -> None:
+    """Let no line end inside code in a sentence if it's short, and of longer code inside no word that is."""
+    for code in page.select("article code:not(pre code, table code)"):
+        for part in [code] if len(code.text) <= SHORT else code.select(".pre"):
+            if len(part.text) <= SHORT:
+                part["class"] = [*part.get("class", []), "whole"]
+
+
+def keep_rows(page: BeautifulSoup) -> None:
+    """Mark what PyTorch prints of a matrix: its columns stand below one another, so no row may break."""
+    for printed in page.select(".cell_output .text_plain pre"):
+        if re.match(r"\(?tensor\(\[\[", printed.text) and "\n" in printed.text.strip():
+            printed["class"] = [*printed.get("class", []), "matrix"]
 
 
 def lighten(page: BeautifulSoup) -> None:
@@ -123,6 +145,8 @@ def finish(html: str, folder: Path, out: Path, notebook: nbformat.NotebookNode |
             show_twins(image, twins[Path(image["src"]).name], out / "_images", cache)
     size_images(page, folder)
     keep_sizes(page)
+    keep_whole(page)
+    keep_rows(page)
     live_figures.place(page, up, out / "_static")
     live.enliven(page)
     return page

@@ -1,23 +1,19 @@
 """Side rooms in one piece, and no noise: what a notebook has to spell out, a page can tidy.
 
 - A folded cell that goes on with a "Going deeper" stands inside it, its result in view once that is open.
-- An exercise that no one has attempted says nothing, and neither does a progress bar that is full.
+- An exercise that no one has attempted says nothing.
 """
-
-import re
 
 from bs4 import BeautifulSoup, Tag
 
 GOING_DEEPER = "Going deeper"
 NOT_ATTEMPTED = ": not attempted yet."
-FULL_BAR = re.compile(r"[^|\n]*\|█+\| (\d+)/\1")
 
 
 def tidy(page: BeautifulSoup) -> None:
     for output in page.select("div.cell_output > div.output"):
         text = output.text
-        idle = "stream" in output["class"] and NOT_ATTEMPTED in text and text.count("\n") <= 2
-        if idle or FULL_BAR.fullmatch(text.strip()):
+        if "stream" in output["class"] and NOT_ATTEMPTED in text and text.count("\n") <= 2:
             parent = output.parent
             output.decompose()
             if not parent.find(True):

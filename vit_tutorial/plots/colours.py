@@ -21,3 +21,13 @@ COLOURS = {
     "ours": "#0072B2",
     "other": "#7F7F7F",
 }
+
+# Of letters in these colours: dark enough to be read on white, and light enough on black.
+INKS = {
+    "#0072B2": ("#0072B2", "#62B5EA"),
+    "#D55E00": ("#B34F00", "#FF9352"),
+    "#009E73": ("#007A58", "#35C99C"),
+    "#E69F00": ("#8A5F00", "#E69F00"),
+    "#332288": ("#332288", "#A99BEA"),
+    "#999933": ("#999933", "#CFCF5A"),
+}

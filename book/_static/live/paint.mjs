@@ -2,9 +2,9 @@
 
 let known = {};
 
-/** Red, green and blue of the custom property --live-NAME, which holds six hexadecimal digits. */
+/** Red, green and blue of the custom property --NAME, which holds six hexadecimal digits. */
 function colour(name) {
-  const written = () => getComputedStyle(document.documentElement).getPropertyValue(`--live-${name}`);
+  const written = () => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`);
   return (known[name] ??= written().match(/[\da-f]{2}/gi).map((pair) => parseInt(pair, 16)));
 }
 

@@ -44,7 +44,7 @@ function tokensPanel(root, { config, parts }, update) {
   const shown = ({ strip, said }, sign) => h("div.live-term", {}, h("b", { "aria-hidden": "true" }, sign), strip, said);
   root.replaceChildren(h("div.live-pair", {}, grid.element, h("div.live-terms", {}, shown(content, ""), shown(position, "+"), shown(sum, "="))));
   return (state) => {
-    const { trace, lit } = state, row = (x) => x.subarray(lit * dim, (lit + 1) * dim), kind = lit === 0 ? "class" : "token";
+    const { trace, lit } = state, row = (x) => x.subarray(lit * dim, (lit + 1) * dim), kind = lit === 0 ? "class-token" : "projection";
     paintPatches(grid, state);
     grid.mark(lit, lit);
     paint(content.strip, dim, lit === 0 ? parts.cls_token : trace.embedded.subarray((lit - 1) * dim, lit * dim), kind, STRONG);
@@ -76,7 +76,7 @@ function streamPanel(root, model) {
     const longest = Math.max(...streams.flatMap((all) => all.slice(1)));
     answersOnTheWay(model, trace).forEach((probabilities, stage) => {
       const { map, length, answer, cells } = stages[stage], digit = best(probabilities);
-      paint(map.canvas, gw, streams[stage].slice(1), "token", longest);
+      paint(map.canvas, gw, streams[stage].slice(1), "projection", longest);
       map.light(lit, model.config);
       length.textContent = TEXT.number(streams[stage][0], 1);
       answer.textContent = `${digit}, ${TEXT.percent(probabilities[digit])}`;

@@ -64,7 +64,7 @@ figure("patches", async (stage, data, text) => {
           }
       context.putImageData(shown, 0, 0);
       context.lineWidth = FRAME;
-      context.strokeStyle = "#D55E00";
+      context.strokeStyle = getComputedStyle(canvas).getPropertyValue("--key");
       context.strokeRect((token % grid) * (size + gap()), Math.floor(token / grid) * (size + gap()), size, size);
       canvas.setAttribute("aria-label", say(text.drawn, { way: text[way], size }));
     });
