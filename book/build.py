@@ -40,7 +40,7 @@ CACHE = BUILD / ".jupyter_cache"  # what Jupyter Book reads; made anew from EXEC
 TIMES = BUILD / "notebook_times.json"
 SLOW = 90  # seconds of one notebook that bring a warning: a clock fails no test, since machines differ
 DARK = ROOT / "book/_ext/dark.py"  # every kernel loads it
-MISSING = ("Going on with '", "The published weights aren't here", "Nothing is drawn, for timm", "CIFAR-10 isn't here")
+MISSING = ("Going on with '", "The published weights aren't here", "Nothing is drawn, for timm")
 WORKERS = 2  # notebooks at a time, one thread each; more would blur the times that chapters measure
 
 

@@ -114,7 +114,7 @@ def deck(request, chromium):  # noqa: F811
     page = chromium.new_page(viewport={"width": 1280, "height": 720}, color_scheme="light")
     page.add_init_script(browser.PRELUDE)
     said = []
-    page.on("console", lambda message: said.append(message.text))
+    page.on("console", lambda m: said.append(m.text) if m.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: said.append(str(error)))
 
     def open_deck(stem: str, query: str = ""):
