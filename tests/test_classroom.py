@@ -6,6 +6,7 @@ import json
 import re
 import sys
 import zipfile
+from dataclasses import replace
 from types import SimpleNamespace
 
 import nbformat
@@ -190,8 +191,7 @@ def test_hand_in_of_a_program_with_an_exercise_of_one_s_own_and_colab_downloads_
 
 def found(name: str, *texts: str, kind: str = "code", **options) -> str:
     """The source of an answer in cells."""
-    own, broken = statements([(kind, text) for text in texts])
-    answer = find_answer(name, own, broken, **options)
+    answer = find_answer(name, statements([(kind, text) for text in texts]), **options)
     return answer.source or f"{answer.status}: {answer.hint}"
 
 
@@ -229,14 +229,13 @@ def test_helpers_below_imports_decorators_classes_and_annotations_come_along():
 def test_an_untouched_stub_never_beats_an_attempt():
     stub = 'def f():\n    """Write me."""\n    raise NotImplementedError  # your code here'
     assert value(found("f", "def f(): return 4", f'{stub}\n\nf = exercise("f", f)')) == 4
-    own, broken = statements([("code", stub)])
-    assert find_answer("f", own, broken).status == "not attempted"
+    assert find_answer("f", statements([("code", stub)])).status == "not attempted"
     assert found("g", stub) == "missing: "
 
 
 def test_a_cell_that_was_turned_into_text_counts_where_there_is_no_code():
     assert value(found("f", "def f(): return 7", kind="markdown")) == 7
-    own, _ = statements([("raw", "def f(): return 1"), ("code", "def f(): return 2"), ("raw", "def f(): return 3")])
+    own = statements([("raw", "def f(): return 1"), ("code", "def f(): return 2"), ("raw", "def f(): return 3")])
     assert value(find_answer("f", own).source) == 2
     assert found("f", "<details>\n\n```python\ndef f(): return 7\n```", kind="markdown") == "missing: "
 
@@ -257,16 +256,19 @@ def test_a_broken_answer_says_where():
     assert found("f", "def f(:", kind="raw").startswith("broken: invalid syntax")
 
 
-def test_an_exercise_that_was_not_attempted_is_borrowed():
-    text = "def g():\n    raise NotImplementedError\ndef f(): return g() + h()\nh = exercise('h', h)"
-    own, broken = statements([("code", text)])
-    assert find_answer("f", own, broken, exercises={"f", "g", "h"}).borrowed == ("g", "h")
+def test_other_exercises_are_borrowed_whether_attempted_or_not():
+    text = "def g():\n    raise NotImplementedError\ndef wrong(): return 0\ndef k(): return 0\nh = exercise('h', wrong)"
+    own = statements([("code", f"{text}\ndef f(): return g() + h() + k() + m()")])
+    answer = find_answer("f", own, {"f", "g", "h", "k", "m"})
+    assert answer.borrowed == ("g", "h", "k", "m") and "return 0" not in answer.source
+    twice = "def f(): return 1\ndef twice(f): return lambda: 2 * f()\nf = twice(f)\nf = exercise('f', f)"
+    assert value(found("f", twice, exercises={"f"})) == 2
 
 
 def test_an_import_or_a_number_is_an_answer_only_where_it_is_checked():
     text = "from vit_tutorial import patchify as f"
     assert found("f", text) == found("f", "f = 3") == found("f", "for f in (1, 2): pass") == "missing: "
-    assert found("f", "f = 3", checked=True) == "f = 3\n"
+    assert found("f", "f = 3", 'exercise("f", f)') == "f = 3\n"
     assert found("f", text, 'f = exercise("f", f)') == f"{text}\n"
     assert value(found("g", "from os import sep as f", "def g(): return f", exercises={"f", "g"}), "g") == "/"
 
@@ -276,10 +278,14 @@ def test_another_function_under_the_exercise_s_name():
     assert value(found("f", "import os\nf = lambda: os.sep and 1")) == 1
 
 
-def test_the_chapter_s_own_code_comes_first():
-    chapter, _ = statements([("code", "k = 1\nm = 2\ndef f(): return 0")])
-    assert value(found("f", "k = 10", "def f(): return k + m", chapter=chapter)) == 12
-    assert found("g", "x = 1", chapter=chapter) == "missing: "
+def test_the_chapter_s_own_code_comes_first_and_is_no_answer():
+    chapter = [replace(each, ours=True) for each in statements([("code", "k = 1\nm = 2\ndef f(): return 0")])]
+    own = statements([("code", "k = 10\ndef f(): return k + m\nexercise('g', g)")])
+    assert value(find_answer("f", [*chapter, *own]).source) == 12
+    assert find_answer("f", [*chapter, *own[:1]]).status == "missing"
+    assert (
+        value(find_answer("h", [*chapter, *statements([("code", "def h(): return f()")])], {"f", "h"}).source, "h") == 0
+    )
 
 
 # Submissions ------------------------------------------------------------------------------------------------------

@@ -115,13 +115,12 @@ def _checked(among: Mapping[str, Exercise] | None) -> dict[str, tuple[Answer, st
     """Answer, status and hint of each exercise of the chapters of which one was run."""
     cells = _executed()
     run = dict.fromkeys(name for _, text in cells for name in EXERCISE.findall(text))
-    known = {name for names in CHAPTERS.values() for name in names} | set(among or ())
     names = [name for own in CHAPTERS.values() if set(own) & set(run) for name in own]
     names += [name for name in among or () if name not in names]
-    own, broken = statements(cells)
+    own = statements(cells)
     rows = {}
     for name in names:
-        answer = find_answer(name, own, broken, exercises=known)
+        answer = find_answer(name, own, names)
         rows[name] = (answer, *_status(name, answer, among))
     return rows
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from vit_tutorial.classroom.answers import UNPARSABLE, parse
+from vit_tutorial.classroom.answers import UNPARSABLE, parse, read_cell
 
 FORMAT = "vit-tutorial hand-in"
 LARGEST, DEEPEST = 50_000_000, 3  # bytes of a file, zips inside of zips
@@ -168,14 +168,8 @@ def _contents(text: str, suffix: str) -> tuple[list[tuple[str, str]], dict[str, 
         if suffix == ".json":
             return [], {}, ""  # some other JSON
         raise ValueError("this notebook has no cells")
-    cells = [_cell(cell) for cell in listed if isinstance(cell, dict)]
+    cells = [read_cell(cell) for cell in listed if isinstance(cell, dict)]
     return cells, {}, _signature(cells)
-
-
-def _cell(cell: dict) -> tuple[str, str]:
-    source = cell.get("source", cell.get("input", ""))
-    text = "".join(map(str, source)) if isinstance(source, list) else str(source)
-    return str(cell.get("cell_type", "code")), text
 
 
 def _salvaged(text: str) -> list[tuple[str, str]]:
@@ -189,7 +183,7 @@ def _salvaged(text: str) -> list[tuple[str, str]]:
             source, _ = decoder.raw_decode(text, match.end())
         except ValueError:
             continue
-        cells.append(_cell({"cell_type": kind, "source": source}))
+        cells.append(read_cell({"cell_type": kind, "source": source}))
     return cells
 
 
