@@ -6,13 +6,13 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import tomllib
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from queue import SimpleQueue
 
 from tqdm import tqdm
 
@@ -225,19 +225,16 @@ def _judged(wanted: Mapping, limits: Limits, exercises: str, partial: Path, jobs
     for (_, name), (answer, _) in wanted.items():
         if (key := _key(name, answer, limits)) not in verdicts:
             left[key] = name, answer
-    judges = [Judge(limits, exercises) for _ in range(jobs or os.cpu_count() or 1)]
-    free: SimpleQueue = SimpleQueue()
-    for judge in judges:
-        free.put(judge)
+    judges: list[Judge] = []
+    mine = threading.local()  # a judge for each thread
 
     def judged(name: str, answer: Answer) -> dict:
-        judge = free.get()
-        try:
-            return judge(name, answer)
-        finally:
-            free.put(judge)
+        if not hasattr(mine, "judge"):
+            judges.append(Judge(limits, exercises))
+            mine.judge = judges[-1]
+        return mine.judge(name, answer)
 
-    pool = ThreadPoolExecutor(len(judges))
+    pool = ThreadPoolExecutor(jobs or os.cpu_count() or 1)
     try:
         with open(partial, "a", encoding="utf-8") as file:
             tasks = {pool.submit(judged, *each): key for key, each in left.items()}
