@@ -22,7 +22,7 @@ from vit_tutorial.classroom.grading import Grade, read_points
 from vit_tutorial.classroom.handouts import chosen_chapters
 from vit_tutorial.classroom.reports import write_reports
 from vit_tutorial.classroom.similarity import alike, runs, similarity, tokens
-from vit_tutorial.classroom.submissions import read_submissions
+from vit_tutorial.classroom.submissions import OTHER, read_submissions
 from vit_tutorial.exercises import Exercise
 
 # Hand-outs --------------------------------------------------------------------------------------------------------
@@ -323,6 +323,21 @@ def test_whose_it_is(tmp_path, name, student):
     assert (file.student, file.signed) == (student, "Signed")
 
 
+@pytest.mark.parametrize(
+    ("line", "signed"),
+    [
+        ("STUDENT = 4711", "4711"),
+        ("STUDENT='O\\'Hara'  # @param", "O\\'Hara"),
+        ('STUDENT = ""', ""),
+        ("STUDENT = x", ""),
+    ],
+)
+def test_signatures(tmp_path, line, signed):
+    (tmp_path / "work.py").write_text(f"{line}\ndef f(): pass")
+    (file,) = read_submissions(tmp_path)
+    assert (file.signed, file.student) == (signed, signed or "work")
+
+
 def test_zips_in_zips_and_a_folder_around_all(tmp_path):
     inner = zipped({"a/x": b"def f(): pass", "b/": b""})
     content = {"All/ada/1.py": b"def f(): 1", "All/max/2.ipynb": notebook("def f(): 2"), "All/eve/3.zip": inner}
@@ -356,6 +371,28 @@ def test_a_broken_zip_and_one_with_too_much_say_so(tmp_path):
     (tmp_path / "max.zip").write_bytes(deep)
     problems = {file.student: file.problem for file in read_submissions(tmp_path)}
     assert "broken zip" in problems["ada"] and "zipped 3 times" in problems["max"]
+
+
+def test_whoever_handed_in_something_else_is_not_forgotten_and_a_photo_beside_answers_is(tmp_path):
+    (tmp_path / "ada").mkdir()
+    (tmp_path / "ada/work.py").write_text("def f(): return 1")
+    (tmp_path / "ada/photo.jpg").write_bytes(b"x")
+    (tmp_path / "list of names.csv").write_text("ada, max")
+    (tmp_path / "Max_12_assignsubmission_file_01_patches.pdf").write_bytes(b"x")
+    (tmp_path / "eve_4711_815_note.txt").write_text("I was ill")
+    problems = {file.student: file.problem for file in read_submissions(tmp_path)}
+    assert problems == {"ada": "", "Max_12": OTHER, "eve_4711": OTHER}
+
+
+def test_a_damaged_file_in_a_zip_costs_that_file(tmp_path):
+    with zipfile.ZipFile(packed := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("ada/1.py", "def f(): return 1\n" * 100)
+        archive.writestr("max/2.py", "def f(): return 2")
+    whole = bytearray(packed.getvalue())
+    whole[40:44] = b"\xff\xff\xff\xff"  # within what is compressed
+    (tmp_path / "all.zip").write_bytes(whole)
+    problems = {file.student: file.problem for file in read_submissions(tmp_path / "all.zip")}
+    assert "broken zip" in problems["ada"] and problems["max"] == ""
 
 
 def test_a_notebook_that_is_cut_off_keeps_its_first_cells(tmp_path):
@@ -422,7 +459,7 @@ def test_what_half_the_class_wrote_and_what_is_short_is_no_copy():
 def test_reports_are_pages_that_hide_no_html_in_an_answer(tmp_path):
     evil = "def f():\n    return '<script>alert(1)</script>'"
     grades = [
-        Grade("Ada <b>", "patchify", 2, "right", "", 0.1, evil, "ada/1.ipynb"),
+        Grade("Ada <b>", "patchify", 2, "right", "", 0.1, evil, "ada/1.ipynb", worth=3),
         Grade("Ada <b>", "unpatchify", 0, "wrong", "rows & columns", 0.1, evil),
         Grade("../max", "patchify", 0, "wrong", "rows & columns", 0.1),
         Grade("../max", "unpatchify", 0, "refused", "it calls it", 0.1),
@@ -434,4 +471,4 @@ def test_reports_are_pages_that_hide_no_html_in_an_answer(tmp_path):
     students = sorted(path.name for path in (tmp_path / "students").iterdir())
     assert students == ["001-Ada-b-.html", "002-..-max.html"]
     own = (tmp_path / "students" / students[0]).read_text(encoding="utf-8")
-    assert "Points: 2." in own and "<script>" not in own and "Ada &lt;b&gt;" in own and "rows &amp; columns" in own
+    assert "Points: 2 of 4." in own and "<script>" not in own and "Ada &lt;b&gt;" in own and "rows &amp; columns" in own

@@ -30,7 +30,7 @@ KEPT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "SYSTEMROOT")  # of the
 
 @dataclass(frozen=True)
 class Grade:
-    """A line of the table, with the answer and the file that it was found in."""
+    """A line of the table, with the answer, the file that it was found in, and the points of a right one."""
 
     student: str
     exercise: str
@@ -40,6 +40,7 @@ class Grade:
     seconds: float
     source: str = ""
     path: str = ""
+    worth: float = 1
 
 
 class Judge:
@@ -154,7 +155,7 @@ def grade(
     for (student, name), (answer, path) in wanted.items():
         verdict = verdicts[_key(name, answer, limits)]
         earned = points[name] if verdict["status"] == "right" else 0
-        grades.append(Grade(student, name, earned, **verdict, source=answer.source, path=path))
+        grades.append(Grade(student, name, earned, **verdict, source=answer.source, path=path, worth=points[name]))
     with open(out, "w", newline="", encoding="utf-8-sig") as file:  # the mark tells spreadsheets that it is UTF-8
         table = csv.writer(file)
         table.writerow(COLUMNS)
