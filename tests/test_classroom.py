@@ -19,7 +19,7 @@ from notebook_rules import NOTEBOOKS, ROOT, cells, exercise_calls, paired, read
 from vit_tutorial.classroom import hand_in, progress, students, write_handouts
 from vit_tutorial.classroom.answers import find_answer, statements
 from vit_tutorial.classroom.grading import Grade, read_points
-from vit_tutorial.classroom.handouts import chosen_chapters
+from vit_tutorial.classroom.handouts import NAME, chosen_chapters
 from vit_tutorial.classroom.reports import write_reports
 from vit_tutorial.classroom.similarity import alike, runs, similarity, tokens
 from vit_tutorial.classroom.submissions import OTHER, read_submissions
@@ -325,12 +325,7 @@ def test_whose_it_is(tmp_path, name, student):
 
 @pytest.mark.parametrize(
     ("line", "signed"),
-    [
-        ("STUDENT = 4711", "4711"),
-        ("STUDENT='O\\'Hara'  # @param", "O\\'Hara"),
-        ('STUDENT = ""', ""),
-        ("STUDENT = x", ""),
-    ],
+    [("STUDENT = 4711", "4711"), ("STUDENT='O\\'Hara'  # \"x\"", "O\\'Hara"), (NAME, ""), ("STUDENT = x", "")],
 )
 def test_signatures(tmp_path, line, signed):
     (tmp_path / "work.py").write_text(f"{line}\ndef f(): pass")

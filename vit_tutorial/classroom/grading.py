@@ -76,7 +76,7 @@ class Judge:
     def _start(self) -> None:
         kept = {key: os.environ[key] for key in KEPT if key in os.environ}
         kept |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONIOENCODING": "utf-8"}
-        command = [sys.executable, "-m", "vit_tutorial.classroom.judge", *([self.exercises] if self.exercises else [])]
+        command = [sys.executable, "-c", "from vit_tutorial.classroom.judge import main; main()", self.exercises]
         # In a session of its own, so that Ctrl-C reaches us alone.
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", env=kept,

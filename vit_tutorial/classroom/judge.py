@@ -263,7 +263,7 @@ def load_exercises(path: str | Path) -> Mapping[str, Exercise]:
 
 def main() -> None:
     """Read requests from standard input, a line of JSON each, and answer them on standard output."""
-    path = sys.argv[1] if len(sys.argv) > 1 else ""
+    path = sys.argv[1]  # of the teacher's own exercises, or ""
     among, own = (load_exercises(path), Path(path).stem) if path else ({}, "")
     torch.set_num_threads(1)  # before the first fork, and for good: a fork has no other threads
     hide_from_children()
@@ -282,7 +282,3 @@ def main() -> None:
             hint = f"the check itself failed, {type(error).__name__}: {error}"
             graded = {"status": "crashed", "hint": hint, "seconds": 0.0}
         print(json.dumps(graded), flush=True)
-
-
-if __name__ == "__main__":
-    main()

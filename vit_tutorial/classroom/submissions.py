@@ -17,6 +17,7 @@ LARGEST, DEEPEST = 50_000_000, 3  # bytes of a file, zips inside of zips
 READ = {".ipynb", ".py", ".json", ".txt", ""}
 OTHER = "this is no notebook, no .py file and no hand-in file"
 UNREADABLE = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, OSError, EOFError, TypeError)
+STUDENT = re.compile(r"""^STUDENT\s*=\s*(?:(["'])(?P<name>(?:\\.|[^\\\n])*?)\1|(?P<number>\d+))""", re.MULTILINE)
 JUNK = re.compile(r"(^|/)(__MACOSX|__pycache__|\.[^/]*)(/|$)")
 # Moodle: "Ada Lovelace_4711_assignsubmission_file_"; Canvas: "lovelaceada_LATE_4711_815_".
 MOODLE = re.compile(r"^(?P<who>[^/]+?_\d+)_assignsubmission_\w*?(?:file|onlinetext)_?")
@@ -190,7 +191,5 @@ def _salvaged(text: str) -> list[tuple[str, str]]:
 
 def _signature(cells: list[tuple[str, str]]) -> str:
     """What ``STUDENT = "…"`` in a hand-out's second cell says."""
-    for _, text in cells:
-        if found := re.search(r"""^STUDENT\s*=\s*(?:(["'])(?P<name>.*)\1|(?P<number>\d+))""", text, re.MULTILINE):
-            return (found["name"] or found["number"] or "").strip()
-    return ""
+    found = next((match for _, text in cells if (match := STUDENT.search(text))), None)
+    return (found["name"] or found["number"] or "").strip() if found else ""
