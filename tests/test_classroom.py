@@ -458,12 +458,14 @@ def test_reports_are_pages_that_hide_no_html_in_an_answer(tmp_path):
         Grade("Ada <b>", "unpatchify", 0, "wrong", "rows & columns", 0.1, evil),
         Grade("../max", "patchify", 0, "wrong", "rows & columns", 0.1),
         Grade("../max", "unpatchify", 0, "refused", "it calls it", 0.1),
+        *(Grade("Emil", name, 0, "unreadable", OTHER, 0.0, "", "a.pdf") for name in ("patchify", "unpatchify")),
     ]
     page = write_reports(tmp_path, grades).read_text(encoding="utf-8")
-    assert "2 students, 2 exercises. 1 right, 2 wrong, 1 refused." in page
-    assert page.count("<svg") == 2 and "patchify: 1 of 2 right" in page
+    assert "3 students, 2 exercises. 1 right, 2 wrong, 1 refused, 2 unreadable." in page
+    assert page.count("<svg") == 2 and "patchify: 1 of 3 right" in page
+    assert page.count(OTHER) == 1 and f"<td>patchify, unpatchify</td><td>a.pdf: {OTHER}</td>" in page
     assert "<td>unpatchify</td><td>1</td><td>rows &amp; columns</td>" in page
     students = sorted(path.name for path in (tmp_path / "students").iterdir())
-    assert students == ["001-Ada-b-.html", "002-..-max.html"]
+    assert students == ["001-Ada-b-.html", "002-..-max.html", "003-Emil.html"]
     own = (tmp_path / "students" / students[0]).read_text(encoding="utf-8")
     assert "Points: 2 of 4." in own and "<script>" not in own and "Ada &lt;b&gt;" in own and "rows &amp; columns" in own

@@ -16,9 +16,9 @@ PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
 <style>
 body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }}
-table {{ border-collapse: collapse; width: 100% }}
+table {{ border-collapse: collapse; display: block; overflow-x: auto }}
 td, th {{ text-align: left; vertical-align: top; padding: .3rem 1rem .3rem 0 }}
-p, td, h1 {{ overflow-wrap: anywhere }} th {{ white-space: nowrap }}
+p, h1, td:last-child {{ overflow-wrap: anywhere }} td:last-child {{ min-width: 8rem }} th {{ white-space: nowrap }}
 tr {{ border-bottom: 1px solid #ccc }} pre {{ background: #f4f4f4; padding: .8rem; overflow-x: auto }}
 svg {{ max-width: 100%; height: auto }}
 </style></head><body><main>
@@ -85,9 +85,10 @@ def _class_page(by_student: dict[str, list[Grade]], grades: Sequence[Grade], lin
     went, hints, asides = {}, {}, {}
     for each in grades:
         went.setdefault(each.exercise, Counter())[each.status if each.status in COLOURS else STOPPED] += 1
-        hints.setdefault(each.exercise, Counter())[each.hint] += bool(each.hint)
+        hints.setdefault(each.exercise, Counter())[each.hint] += bool(each.hint) and each.status != "unreadable"
         if each.status in ("refused", "crashed", "unreadable"):
-            asides.setdefault((each.student, each.status, each.hint), []).append(each.exercise)
+            why = f"{each.path}: {each.hint}"
+            asides.setdefault((each.student, each.status, why), []).append(each.exercise)
     common = [(name, n, hint) for name, said in hints.items() for hint, n in said.most_common(3) if n]
     totals = {student: sum(each.points for each in own) for student, own in by_student.items()}
 
