@@ -3,7 +3,8 @@
 A slide has what a page shows between its paragraphs: a heading, a card, a figure with its caption, code in view with
 its result, a formula, a list, a table. The sentence that leads up to it comes along; all other prose goes to the
 speaker's notes. What is folded on the page is left out. The deck runs to the right; an exercise hangs below the slide
-that it follows. reveal.js, out of the package sphinx-revealjs, turns the slides; book/slides.css dresses them.
+that it follows. reveal.js, out of the package sphinx-revealjs, turns the slides; book/slides.css dresses them. A live
+figure waits behind a button under its picture, as on the page; while a reader is in it, its keys are its own.
 """
 
 import importlib.util
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import build
 import yaml
+from _ext.live import MODULES, bundle
 from bs4 import BeautifulSoup, Tag
 
 HTML = build.BUILD / "html"
@@ -42,6 +44,7 @@ TEMPLATE = """<!DOCTYPE html>
 <link rel="stylesheet" href="reveal/reveal.css">
 <link rel="stylesheet" href="../_static/pygments.css">
 <link rel="stylesheet" href="slides.css">
+<link rel="stylesheet" href="../_static/live/figures.css">
 </head>
 <body>
 <div class="reveal"><div class="slides">
@@ -52,15 +55,19 @@ TEMPLATE = """<!DOCTYPE html>
 <script>
 const root = document.documentElement;
 const dark = matchMedia("(prefers-color-scheme: dark)").matches && !/print-pdf/.test(location.search);
-root.dataset.theme = dark ? "dark" : "light";
+root.dataset.mode = root.dataset.theme = dark ? "dark" : "light";
 const turn = () => {{ root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark"; }};
+const inFigure = (element) => element.closest(".fig-stage");
 Reveal.initialize({{
   width: 1280, height: 720, margin: 0, center: false, hash: true, slideNumber: "c/t", controls: false,
   transition: "none", plugins: [RevealNotes],
   keyboard: {{ 84: turn }},
+  keyboardCondition: ({{ target, key }}) => !inFigure(target) && !(target.localName === "button" && key === " "),
 }});
 Reveal.registerKeyboardShortcut("T", "Light or dark");
+addEventListener("keydown", ({{ target, key }}) => {{ if (key === "Escape" && inFigure(target)) target.blur(); }});
 </script>
+{live}
 </body>
 </html>
 """
@@ -124,14 +131,14 @@ class Slide:
         return f'<section><div class="slide {self.kind}">{above}\n{self.body}</div>{aside}</section>'
 
 
-def figure_slide(images: list[Tag], caption: Tag | None, lead: str) -> Slide:
-    """A figure, its caption below it or, where it is tall, beside it."""
+def figure_slide(images: list[Tag], caption: Tag | None, lead: str, live: Tag | None = None) -> Slide:
+    """A figure, its caption below it or, where it is tall, beside it; what makes it live always below it."""
     ratio = int(images[0]["width"]) / int(images[0]["height"])
     shown = "".join(map(str, images))
     words = f'<p class="caption">{caption_of(caption)}</p>' if caption else ""
-    if ratio < WIDE:
+    if ratio < WIDE and not live:
         return Slide(f'<div class="beside"><div class="figure">{shown}</div><div>{lead}{words}</div></div>', "tall")
-    return Slide(f'{lead}<div class="figure">{shown}</div>{words}', "wide")
+    return Slide(f'{lead}<div class="figure">{shown}</div>{live or ""}{words}', "wide")
 
 
 def caption_of(caption: Tag) -> str:
@@ -234,7 +241,8 @@ def deck(article: Tag, book: str) -> list[tuple[str, list[Slide]]]:
                 slides += code_slides(element, lead())
             if images := element.select(".cell_output img"):
                 caption = below if "figure-caption" in below.get("class", ()) else None
-                slides.append(figure_slide(images, caption, "" if caption or not folded else lead()))
+                words = "" if caption or not folded else lead()
+                slides.append(figure_slide(images, caption, words, element.select_one(".live-figure")))
                 if caption:
                     slides[-1].notes.append(str(caption))
             slides += [table_slide(table, lead()) for table in element.select(".cell_output table")]
@@ -251,9 +259,13 @@ def deck(article: Tag, book: str) -> list[tuple[str, list[Slide]]]:
 def article_of(page: BeautifulSoup) -> Tag:
     """A page's article, without what a page is read with, and with addresses that hold from the slides' folder."""
     article = page.select_one("article")
-    for element in article.select(".headerlink, script, style, details, .chapter-line, button, [data-live]"):
+    for live in article.select(".live-figure"):
+        live.find_previous_sibling().append(live)
+        live["data-prevent-swipe"] = ""  # a finger in it turns no slide
+    unlike = ":not(.live-figure *)"
+    for element in article.select(f".headerlink, script{unlike}, style, details, .chapter-line, button{unlike}"):
         element.decompose()
-    for element in article.select("[id]"):
+    for element in article.select(f"[id]{unlike}"):
         del element["id"]
     for image in article.select("img"):
         del image["loading"]
@@ -278,7 +290,9 @@ def write(stem: str, book: str) -> tuple[Path, int]:
                 columns.append([slide.html(heading)])
     slides = "\n".join(column[0] if len(column) == 1 else f"<section>{''.join(column)}</section>" for column in columns)
     path = SLIDES / f"{stem}.html"
-    html = TEMPLATE.format(title=escape(article.h1.get_text()), slides=slides)
+    modules = dict.fromkeys(element["data-live"] for element in article.select("[data-live]"))
+    live = "\n".join(bundle(MODULES / f"{name}.mjs") for name in modules)
+    html = TEMPLATE.format(title=escape(article.h1.get_text()), slides=slides, live=live)
     path.write_text(html, encoding="utf-8")
     return path, count
 

@@ -100,7 +100,7 @@ def _module(stem: str) -> tuple[ast.Module, list[Statement]]:
         theirs = ast.parse(inspect.getsource(sys.modules[name]))
         texts.append(ast.unparse(_Renamed(theirs, f"package{number}", kept).visit(theirs)))
     texts.append("\n".join(ast.unparse(node) for node in tree.body if not _imports_functions(node, module)))
-    return tree, statements([("code", text) for text in texts])[0]
+    return tree, statements([("code", text) for text in texts])
 
 
 def _imports_functions(node: ast.stmt, module) -> bool:
@@ -113,8 +113,8 @@ def _imports_functions(node: ast.stmt, module) -> bool:
 
 def _alone(stem: str, name: str, expression: str) -> str:
     """A function ``name`` that does what the expression does, with all it needs of the exercise's module."""
-    made, _ = statements([("code", f"_answer = {expression}")])
-    found = find_answer("_answer", [*_module(stem)[1], *made], checked=True)
+    made = statements([("code", f"_answer = {expression}\nexercise('_answer', _answer)")])
+    found = find_answer("_answer", [*_module(stem)[1], *made])
     tree = ast.parse(re.sub(rf"(?<!\.)\b{name}\b", f"{name}_reference", found.source))
     source = ast.unparse(_Renamed(tree, name).visit(tree))
     return f"{source}\n\n\ndef {name}(*args, **kwargs):\n    return _answer_{name}(*args, **kwargs)\n"

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 import zipfile
+from dataclasses import replace
 from types import SimpleNamespace
 
 import nbformat
@@ -18,10 +19,10 @@ from notebook_rules import NOTEBOOKS, ROOT, cells, exercise_calls, paired, read
 from vit_tutorial.classroom import hand_in, progress, students, write_handouts
 from vit_tutorial.classroom.answers import find_answer, statements
 from vit_tutorial.classroom.grading import Grade, read_points
-from vit_tutorial.classroom.handouts import chosen_chapters
+from vit_tutorial.classroom.handouts import NAME, chosen_chapters
 from vit_tutorial.classroom.reports import write_reports
 from vit_tutorial.classroom.similarity import alike, runs, similarity, tokens
-from vit_tutorial.classroom.submissions import read_submissions
+from vit_tutorial.classroom.submissions import OTHER, read_submissions
 from vit_tutorial.exercises import Exercise
 
 # Hand-outs --------------------------------------------------------------------------------------------------------
@@ -190,8 +191,7 @@ def test_hand_in_of_a_program_with_an_exercise_of_one_s_own_and_colab_downloads_
 
 def found(name: str, *texts: str, kind: str = "code", **options) -> str:
     """The source of an answer in cells."""
-    own, broken = statements([(kind, text) for text in texts])
-    answer = find_answer(name, own, broken, **options)
+    answer = find_answer(name, statements([(kind, text) for text in texts]), **options)
     return answer.source or f"{answer.status}: {answer.hint}"
 
 
@@ -229,14 +229,13 @@ def test_helpers_below_imports_decorators_classes_and_annotations_come_along():
 def test_an_untouched_stub_never_beats_an_attempt():
     stub = 'def f():\n    """Write me."""\n    raise NotImplementedError  # your code here'
     assert value(found("f", "def f(): return 4", f'{stub}\n\nf = exercise("f", f)')) == 4
-    own, broken = statements([("code", stub)])
-    assert find_answer("f", own, broken).status == "not attempted"
+    assert find_answer("f", statements([("code", stub)])).status == "not attempted"
     assert found("g", stub) == "missing: "
 
 
 def test_a_cell_that_was_turned_into_text_counts_where_there_is_no_code():
     assert value(found("f", "def f(): return 7", kind="markdown")) == 7
-    own, _ = statements([("raw", "def f(): return 1"), ("code", "def f(): return 2"), ("raw", "def f(): return 3")])
+    own = statements([("raw", "def f(): return 1"), ("code", "def f(): return 2"), ("raw", "def f(): return 3")])
     assert value(find_answer("f", own).source) == 2
     assert found("f", "<details>\n\n```python\ndef f(): return 7\n```", kind="markdown") == "missing: "
 
@@ -257,16 +256,19 @@ def test_a_broken_answer_says_where():
     assert found("f", "def f(:", kind="raw").startswith("broken: invalid syntax")
 
 
-def test_an_exercise_that_was_not_attempted_is_borrowed():
-    text = "def g():\n    raise NotImplementedError\ndef f(): return g() + h()\nh = exercise('h', h)"
-    own, broken = statements([("code", text)])
-    assert find_answer("f", own, broken, exercises={"f", "g", "h"}).borrowed == ("g", "h")
+def test_other_exercises_are_borrowed_whether_attempted_or_not():
+    text = "def g():\n    raise NotImplementedError\ndef wrong(): return 0\ndef k(): return 0\nh = exercise('h', wrong)"
+    own = statements([("code", f"{text}\ndef f(): return g() + h() + k() + m()")])
+    answer = find_answer("f", own, {"f", "g", "h", "k", "m"})
+    assert answer.borrowed == ("g", "h", "k", "m") and "return 0" not in answer.source
+    twice = "def f(): return 1\ndef twice(f): return lambda: 2 * f()\nf = twice(f)\nf = exercise('f', f)"
+    assert value(found("f", twice, exercises={"f"})) == 2
 
 
 def test_an_import_or_a_number_is_an_answer_only_where_it_is_checked():
     text = "from vit_tutorial import patchify as f"
     assert found("f", text) == found("f", "f = 3") == found("f", "for f in (1, 2): pass") == "missing: "
-    assert found("f", "f = 3", checked=True) == "f = 3\n"
+    assert found("f", "f = 3", 'exercise("f", f)') == "f = 3\n"
     assert found("f", text, 'f = exercise("f", f)') == f"{text}\n"
     assert value(found("g", "from os import sep as f", "def g(): return f", exercises={"f", "g"}), "g") == "/"
 
@@ -276,10 +278,14 @@ def test_another_function_under_the_exercise_s_name():
     assert value(found("f", "import os\nf = lambda: os.sep and 1")) == 1
 
 
-def test_the_chapter_s_own_code_comes_first():
-    chapter, _ = statements([("code", "k = 1\nm = 2\ndef f(): return 0")])
-    assert value(found("f", "k = 10", "def f(): return k + m", chapter=chapter)) == 12
-    assert found("g", "x = 1", chapter=chapter) == "missing: "
+def test_the_chapter_s_own_code_comes_first_and_is_no_answer():
+    chapter = [replace(each, ours=True) for each in statements([("code", "k = 1\nm = 2\ndef f(): return 0")])]
+    own = statements([("code", "k = 10\ndef f(): return k + m\nexercise('g', g)")])
+    assert value(find_answer("f", [*chapter, *own]).source) == 12
+    assert find_answer("f", [*chapter, *own[:1]]).status == "missing"
+    assert (
+        value(find_answer("h", [*chapter, *statements([("code", "def h(): return f()")])], {"f", "h"}).source, "h") == 0
+    )
 
 
 # Submissions ------------------------------------------------------------------------------------------------------
@@ -317,6 +323,16 @@ def test_whose_it_is(tmp_path, name, student):
     assert (file.student, file.signed) == (student, "Signed")
 
 
+@pytest.mark.parametrize(
+    ("line", "signed"),
+    [("STUDENT = 4711", "4711"), ("STUDENT='O\\'Hara'  # \"x\"", "O\\'Hara"), (NAME, ""), ("STUDENT = x", "")],
+)
+def test_signatures(tmp_path, line, signed):
+    (tmp_path / "work.py").write_text(f"{line}\ndef f(): pass")
+    (file,) = read_submissions(tmp_path)
+    assert (file.signed, file.student) == (signed, signed or "work")
+
+
 def test_zips_in_zips_and_a_folder_around_all(tmp_path):
     inner = zipped({"a/x": b"def f(): pass", "b/": b""})
     content = {"All/ada/1.py": b"def f(): 1", "All/max/2.ipynb": notebook("def f(): 2"), "All/eve/3.zip": inner}
@@ -350,6 +366,28 @@ def test_a_broken_zip_and_one_with_too_much_say_so(tmp_path):
     (tmp_path / "max.zip").write_bytes(deep)
     problems = {file.student: file.problem for file in read_submissions(tmp_path)}
     assert "broken zip" in problems["ada"] and "zipped 3 times" in problems["max"]
+
+
+def test_whoever_handed_in_something_else_is_not_forgotten_and_a_photo_beside_answers_is(tmp_path):
+    (tmp_path / "ada").mkdir()
+    (tmp_path / "ada/work.py").write_text("def f(): return 1")
+    (tmp_path / "ada/photo.jpg").write_bytes(b"x")
+    (tmp_path / "list of names.csv").write_text("ada, max")
+    (tmp_path / "Max_12_assignsubmission_file_01_patches.pdf").write_bytes(b"x")
+    (tmp_path / "eve_4711_815_note.txt").write_text("I was ill")
+    problems = {file.student: file.problem for file in read_submissions(tmp_path)}
+    assert problems == {"ada": "", "Max_12": OTHER, "eve_4711": OTHER}
+
+
+def test_a_damaged_file_in_a_zip_costs_that_file(tmp_path):
+    with zipfile.ZipFile(packed := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("ada/1.py", "def f(): return 1\n" * 100)
+        archive.writestr("max/2.py", "def f(): return 2")
+    whole = bytearray(packed.getvalue())
+    whole[40:44] = b"\xff\xff\xff\xff"  # within what is compressed
+    (tmp_path / "all.zip").write_bytes(whole)
+    problems = {file.student: file.problem for file in read_submissions(tmp_path / "all.zip")}
+    assert "broken zip" in problems["ada"] and problems["max"] == ""
 
 
 def test_a_notebook_that_is_cut_off_keeps_its_first_cells(tmp_path):
@@ -416,16 +454,18 @@ def test_what_half_the_class_wrote_and_what_is_short_is_no_copy():
 def test_reports_are_pages_that_hide_no_html_in_an_answer(tmp_path):
     evil = "def f():\n    return '<script>alert(1)</script>'"
     grades = [
-        Grade("Ada <b>", "patchify", 2, "right", "", 0.1, evil, "ada/1.ipynb"),
+        Grade("Ada <b>", "patchify", 2, "right", "", 0.1, evil, "ada/1.ipynb", worth=3),
         Grade("Ada <b>", "unpatchify", 0, "wrong", "rows & columns", 0.1, evil),
         Grade("../max", "patchify", 0, "wrong", "rows & columns", 0.1),
         Grade("../max", "unpatchify", 0, "refused", "it calls it", 0.1),
+        *(Grade("Emil", name, 0, "unreadable", OTHER, 0.0, "", "a.pdf") for name in ("patchify", "unpatchify")),
     ]
     page = write_reports(tmp_path, grades).read_text(encoding="utf-8")
-    assert "2 students, 2 exercises. 1 right, 2 wrong, 1 refused." in page
-    assert page.count("<svg") == 2 and "patchify: 1 of 2 right" in page
+    assert "3 students, 2 exercises. 1 right, 2 wrong, 1 refused, 2 unreadable." in page
+    assert page.count("<svg") == 2 and "patchify: 1 of 3 right" in page
+    assert page.count(OTHER) == 1 and f"<td>patchify, unpatchify</td><td>a.pdf: {OTHER}</td>" in page
     assert "<td>unpatchify</td><td>1</td><td>rows &amp; columns</td>" in page
     students = sorted(path.name for path in (tmp_path / "students").iterdir())
-    assert students == ["001-Ada-b-.html", "002-..-max.html"]
+    assert students == ["001-Ada-b-.html", "002-..-max.html", "003-Emil.html"]
     own = (tmp_path / "students" / students[0]).read_text(encoding="utf-8")
-    assert "Points: 2." in own and "<script>" not in own and "Ada &lt;b&gt;" in own and "rows &amp; columns" in own
+    assert "Points: 2 of 4." in own and "<script>" not in own and "Ada &lt;b&gt;" in own and "rows &amp; columns" in own

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from made_submissions import HOSTILE, hostile_answer, make_students, unlike_intended, write_class
+from made_submissions import HOSTILE, hostile_answer, make_students, right_answers, unlike_intended, write_class
+from notebook_rules import ROOT
 
 from vit_tutorial.classroom import apart
 from vit_tutorial.classroom.answers import Answer
 from vit_tutorial.classroom.apart import Limits
 from vit_tutorial.classroom.grading import Judge, grade
+from vit_tutorial.classroom.handouts import chapter_cells
 from vit_tutorial.classroom.judge import looks_behind
 from vit_tutorial.classroom.transcript import pack, read_transcript, unpack, write_transcript
 from vit_tutorial.exercises import CHAPTERS, CheckFailed, find
@@ -324,6 +326,22 @@ def test_points_and_several_files(tmp_path):
     assert (second.status, second.points) == ("unreadable", 0)
     with pytest.raises(ValueError, match="points for patchfy"):
         grade(tmp_path / "in", tmp_path / "out.csv", points={"patchfy": 1})
+
+
+def test_a_mistake_costs_one_exercise_and_a_chapter_s_helper_is_no_answer(tmp_path):
+    """Chapter 2 has a helper `shift`, and chapter 10 an exercise of that name."""
+    wrong = "import torch\ndef sincos_1d(n, dim):\n    return torch.zeros(n, dim)"
+    solutions = [right_answers("positions", "sincos_2d")[0].source, right_answers("what_matters", "shift")[0].source]
+    chapter = (ROOT / "notebooks/02_positions.ipynb").read_text(encoding="utf-8")
+    helper = next(text for _, text in chapter_cells(ROOT / "notebooks/02_positions.ipynb") if "def shift(" in text)
+    for student, own in {"ada": [], "max": solutions}.items():
+        (tmp_path / f"in/{student}").mkdir(parents=True)
+        (tmp_path / f"in/{student}/1.py").write_text("\n\n".join(own), encoding="utf-8")
+        (tmp_path / f"in/{student}/2.ipynb").write_text(chapter, encoding="utf-8")
+        (tmp_path / f"in/{student}/3.py").write_text(f"{wrong}\n{helper}", encoding="utf-8")
+    points = {"sincos_1d": 1, "sincos_2d": 1, "shift": 1}
+    grades = grade(tmp_path / "in", tmp_path / "out.csv", points=points, limits=LIMITS, jobs=1, progress=False)
+    assert [each.status for each in grades] == ["wrong", "not attempted", "missing", "wrong", "right", "right"]
 
 
 OWN = """

@@ -1,11 +1,13 @@
 """The slides: what becomes of a page, and what a browser shows. `make test` runs it once the pages are built."""
 
+import json
 import re
 
 import browser
 import pytest
 import slides
 from bs4 import BeautifulSoup
+from live_figures import FIGURES
 from notebook_rules import ROOT, exercise_calls, read
 from test_browser import HTML, chromium  # noqa: F401 (a fixture)
 
@@ -58,6 +60,20 @@ def test_only_an_exercise_hangs_below():
     assert [slide.below for slide in small_deck()] == [False] * 6 + [True]
 
 
+def test_a_live_figure_comes_along_with_its_picture():
+    invitation = f"""<div class="live-figure" data-live="figures/attention"><p class="fig-invitation">Heat it.</p>
+<button class="fig-switch" aria-controls="live-3-1">Make it live</button><div class="fig-stage" id="live-3-1"></div>
+<script type="application/json">{json.dumps({"data": 1})}</script></div>"""
+    page = BeautifulSoup(
+        PAGE.replace('<p class="figure-caption">', f'{invitation}<p class="figure-caption">'), "html.parser"
+    )
+    slide = next(each for _, some in slides.deck(slides.article_of(page), "") for each in some if each.kind == "wide")
+    body = BeautifulSoup(slide.body, "html.parser")
+    assert [part["class"][0] for part in body.find_all(recursive=False)] == ["figure", "live-figure", "caption"]
+    assert json.loads(body.select_one(".live-figure script").string) == {"data": 1}
+    assert body.select_one("#live-3-1.fig-stage") and body.button.get_text() == "Make it live"
+
+
 def test_links_lead_to_the_pages_and_no_id_stands_twice():
     article = slides.article_of(BeautifulSoup(PAGE, "html.parser"))
     assert [link["href"] for link in article.select("a")] == ["../notebooks/02_positions.html"]
@@ -89,12 +105,13 @@ FAULTS = """() => {
   if (slide.scrollHeight > slide.clientHeight + 1 || slide.scrollWidth > slide.clientWidth + 1) faults.push('overflow');
   for (const e of shown('.slides section.present .slide *')) {
     if (e.closest('math') && e.localName !== 'math') continue;
-    const {top, right, bottom, left} = e.getBoundingClientRect(), size = parseFloat(getComputedStyle(e).fontSize);
+    const {top, right, bottom, left} = e.getBoundingClientRect();
+    const size = parseFloat(getComputedStyle(e).fontSize) * (e.localName === 'text' ? e.getScreenCTM().a : 1);
     if (top < edge.top - 1 || left < edge.left - 1 || right > edge.right + 1 || bottom > edge.bottom - 20)
       faults.push(`beyond the edge: ${called(e)}`);
     if (/pre|table|math/.test(e.localName) && e.scrollWidth > e.clientWidth + 1) faults.push(`cut: ${called(e)}`);
     const text = [...e.childNodes].some((child) => child.nodeType === Node.TEXT_NODE && child.data.trim());
-    if (text && size < 18 && !e.closest('math, sup, sub')) faults.push(`${size} px: ${called(e)}`);
+    if (text && size < 17.9 && !e.closest('math, sup, sub')) faults.push(`${size} px: ${called(e)}`);
     if (e.localName === 'img' && !e.naturalWidth) faults.push(`not to be seen: ${called(e)}`);
     if (e.localName === 'img' && (e.alt.length < 10 || !e.alt.includes(' '))) faults.push(`no alt text: ${called(e)}`);
   }
@@ -167,6 +184,65 @@ def test_a_spoilt_slide_is_found(spoil, fault, chromium):  # noqa: F811
     page.close()
 
 
+LIVE = [(f"{int(stem[:2])}", stem) for stem in slides.CHAPTERS]
+LIVE = [(number, stem) for chapter, stem in LIVE for number in FIGURES if number.partition(".")[0] == chapter]
+
+
+def show_live(page, number: str):
+    """The slide of a live figure, and the figure on it."""
+    page.evaluate(
+        """number => {
+          const live = document.getElementById(`live-${number.replace('.', '-')}`).parentElement;
+          const {h, v} = Reveal.getIndices(live.closest('section'));
+          Reveal.slide(h, v);
+        }""",
+        number,
+    )
+    return page.locator("section.present .live-figure")
+
+
+@pytest.mark.parametrize(("number", "stem"), LIVE)
+def test_a_live_figure_runs_on_its_slide_and_shows_all_of_itself(number, stem, deck):
+    """From disk; every control at both of its ends, for some of them change how much there is to show."""
+    page = deck(stem)
+    live = show_live(page, number)
+    where, stage, switch = at(page), live.locator(".fig-stage"), live.locator(".fig-switch")
+    assert page.locator("section.present .figure").is_visible() and not stage.is_visible()
+    switch.press("Space")
+    stage.locator("input, select").first.wait_for()
+    assert not page.locator("section.present .figure, section.present .caption").filter(visible=True).count()
+    before, faults = stage.screenshot(), page.evaluate(FAULTS)
+    for control in stage.locator("input[type=range], select").all():
+        for key in ("End", "Home"):
+            control.press(key)
+            faults += page.evaluate(FAULTS)
+    assert faults == []
+    assert stage.screenshot() != before
+    assert at(page) == where
+    switch.click()
+    assert page.locator("section.present .figure").is_visible() and not stage.is_visible()
+    page.keyboard.press("ArrowRight")
+    assert at(page) != where, "outside of the figure the arrows turn the slides"
+
+
+def test_keys_in_a_live_figure_are_its_own_until_escape(deck):
+    page = deck("03_attention")
+    live = show_live(page, "3.3")
+    where = at(page)
+    live.locator(".fig-switch").click()
+    heat, handle = live.locator("input[type=range]"), live.locator(".fig-handle").first
+    for key in ("ArrowRight", "PageUp", "Space", "n", "t", "o"):
+        heat.press(key)
+    handle.press("ArrowRight")
+    assert at(page) == where and not page.evaluate("Reveal.isOverview()")
+    assert heat.input_value() > "0" and handle.get_attribute("aria-valuenow") == "13"
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    page.keyboard.press("Escape")
+    assert not page.evaluate("Reveal.isOverview()")
+    page.keyboard.press("ArrowRight")
+    assert at(page) != where
+
+
 def test_arrows_move_and_t_turns_light_and_dark(deck):
     page = deck("01_patches")
     below = page.evaluate("Reveal.getHorizontalSlides().findIndex((column) => column.classList.contains('stack'))")
@@ -194,7 +270,10 @@ def test_a_page_of_paper_for_each_slide(deck, tmp_path):
     assert len(printed) == len(
         re.findall(r'<div class="slide ', (slides.SLIDES / "01_patches.html").read_text("utf-8"))
     )
-    assert "An image becomes" in " ".join(printed[0].extract_text().split())
+    texts = [" ".join(page.extract_text().split()) for page in printed]
+    assert "An image becomes" in texts[0]
+    (figure,) = [text for text in texts if "Figure 1.2." in text]
+    assert "live" not in figure, "paper has the picture alone"
 
 
 def test_a_deck_asks_no_other_host():

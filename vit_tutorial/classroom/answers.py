@@ -16,7 +16,7 @@ UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # null byte
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement of a submission.
+    """A statement of a submission, or a text in it that is no Python.
 
     Args:
         text: its code.
@@ -25,6 +25,8 @@ class Statement:
         stub: whether it is a function that isn't written yet.
         defines: whether it is a definition: of a function or a class.
         checks: the exercise, if it is ``f = exercise("f", f)``: that defines nothing.
+        problem: why it is no Python.
+        ours: whether the book wrote it: then it is no answer, even if it has the name of an exercise.
     """
 
     text: str
@@ -33,6 +35,8 @@ class Statement:
     stub: bool = False
     defines: bool = False
     checks: str = ""
+    problem: str = ""
+    ours: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class Answer:
 
     Args:
         source: the function with all it needs of the submission; empty where there is none.
-        borrowed: exercises' functions that it calls and that weren't attempted: it gets the references.
+        borrowed: other exercises' functions that it calls: it gets the references.
         status: "" where it is to be judged, else "missing", "unreadable", "not attempted" or "broken".
         hint: what is broken or unreadable.
     """
@@ -67,27 +71,25 @@ def parse(text: str) -> list[ast.stmt]:
             return ast.parse(MAGIC.sub(r"\1pass", without)).body
 
 
-def statements(cells: Iterable[tuple[str, str]]) -> tuple[list[Statement], list[tuple[str, str]]]:
-    """All statements of a submission, and the texts in it that are no Python, each with its problem.
+def statements(cells: Iterable[tuple[str, str]]) -> list[Statement]:
+    """All statements of a submission.
 
     Args:
         cells: (kind, text) in their order. Text that isn't "code" counts where all of it is Python, and before all
             code: a cell may have been turned into text by mistake, or on purpose.
     """
-    found, broken = [], []
-    for code in (False, True):
-        for kind, text in cells:
-            if (kind == "code") == code:
-                text = text.replace("\r\n", "\n").replace("\r", "\n")
+    found = []
+    for kind, text in sorted(cells, key=lambda cell: cell[0] == "code"):
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        try:
+            found += _statements_of(text)
+        except UNPARSABLE:
+            for part in BEGINNING.split(text) if kind == "code" or BEGINNING.match(text) else ():
                 try:
-                    found += _statements_of(text)
-                except UNPARSABLE:
-                    for part in BEGINNING.split(text) if code or BEGINNING.match(text) else ():
-                        try:
-                            found += _statements_of(part)
-                        except UNPARSABLE as error:
-                            broken.append((part, _said(error)))
-    return found, broken
+                    found += _statements_of(part)
+                except UNPARSABLE as error:
+                    found.append(Statement(part, problem=_said(error)))
+    return found
 
 
 def _statements_of(text: str) -> list[Statement]:
@@ -153,40 +155,38 @@ def _is_stub(node: ast.stmt) -> bool:
     return bool(body) and ast.unparse(body[0]) in ("raise NotImplementedError", "raise NotImplementedError()")
 
 
-def find_answer(
-    name: str,
-    own: Sequence[Statement],
-    broken: Sequence[tuple[str, str]] = (),
-    *,
-    chapter: Sequence[Statement] = (),
-    exercises: Iterable[str] = (),
-    checked: bool = False,
-) -> Answer:
+def find_answer(name: str, known: Sequence[Statement], exercises: Iterable[str] = ()) -> Answer:
     """The last definition of a function and all it needs; an untouched stub counts only where nothing else does.
+
+    Each answer is judged by itself: where it calls another exercise's function, it gets the reference, whatever the
+    submission has of that one. So a mistake costs one exercise, not those that build on it.
 
     Args:
         name: the function.
-        own: the submission's statements.
-        broken: what in the submission is no Python.
-        chapter: statements that come before, such as the chapter's own: a submission may lack them.
-        exercises: names of all exercises; one that isn't attempted is borrowed.
-        checked: whether whatever has the name is meant as the answer, as where the submission checks it.
+        known: the submission's statements; before them the chapter's own, which a submission may lack.
+        exercises: names of all exercises.
     """
-    known = [*chapter, *own]
-    # A chapter may import what an earlier one builds, or have a number of that name.
-    checked = checked or any(statement.checks == name for statement in own)
-    defined = [len(chapter) + i for i, s in enumerate(own) if name in s.writes and (checked or s.defines)]
-    attempts = [i for i in defined if not known[i].stub]
-    if not attempts and (error := _broken_definition(name, broken)):
-        return Answer(status="broken", hint=error)
-    if not defined:
+
+    def answers(wanted: str) -> list[int]:
+        """Where an exercise is answered: by a definition, or whatever the submission checks under its name."""
+        checked = any(statement.checks == wanted for statement in known)
+        named = [i for i, each in enumerate(known) if wanted in each.writes and not each.ours]
+        return [i for i in named if checked or known[i].defines]
+
+    given = answers(name)
+    attempts = [i for i in given if not known[i].stub]
+    if not attempts:
+        for each in reversed(known):
+            if each.problem and re.search(rf"^\s*(?:def\s+{name}\b|{name}\s*=)", each.text, re.MULTILINE):
+                return Answer(status="broken", hint=each.problem)
+    if not given:
         return Answer()
     seen, ordered, borrowed = set(), [], set()
 
     def need(needed: str, before: int) -> None:
         places = [i for i in range(before) if needed in known[i].writes and not known[i].stub]
-        if needed in exercises:
-            places = [i for i in places if i >= len(chapter)]
+        if needed in exercises and needed != name:
+            places = sorted(set(places) - set(answers(needed)))
             if not places:
                 borrowed.add(needed)
         for i in [places[-1]] if places else [i for i in range(before) if "*" in known[i].writes]:
@@ -199,13 +199,12 @@ def find_answer(
                 need(other, i if other in known[i].writes else len(known))
             ordered.append(known[i].text)  # after what it needs, which may stand below it in the notebook
 
-    add((attempts or defined)[-1])
-    return Answer("\n\n".join(ordered) + "\n", tuple(sorted(borrowed - {name})), "" if attempts else "not attempted")
+    add((attempts or given)[-1])
+    return Answer("\n\n".join(ordered) + "\n", tuple(sorted(borrowed)), "" if attempts else "not attempted")
 
 
-def _broken_definition(name: str, broken: Sequence[tuple[str, str]]) -> str:
-    """What is wrong with the text that would define ``name``; "" if there is none."""
-    for text, problem in reversed(broken):
-        if re.search(rf"^\s*(?:def\s+{name}\b|{name}\s*=)", text, re.MULTILINE):
-            return problem
-    return ""
+def read_cell(cell: dict) -> tuple[str, str]:
+    """(kind, text) of a notebook's cell, which keeps it as a string or as lines, or has lost half of itself."""
+    source = cell.get("source", cell.get("input", ""))  # "input" before nbformat 4
+    text = "".join(map(str, source)) if isinstance(source, list) else str(source)
+    return str(cell.get("cell_type", "code")), text

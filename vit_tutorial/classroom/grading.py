@@ -6,19 +6,20 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from queue import SimpleQueue
 
 from tqdm import tqdm
 
 from vit_tutorial.classroom.answers import Answer, Statement, find_answer, statements
 from vit_tutorial.classroom.apart import Limits
 from vit_tutorial.classroom.handouts import NOTEBOOKS, chapter_cells, chosen_chapters
+from vit_tutorial.classroom.judge import load_exercises
 from vit_tutorial.classroom.submissions import File, read_submissions
 from vit_tutorial.exercises.contents import CHAPTERS
 
@@ -29,7 +30,7 @@ KEPT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "SYSTEMROOT")  # of the
 
 @dataclass(frozen=True)
 class Grade:
-    """A line of the table, with the answer and the file that it was found in."""
+    """A line of the table, with the answer, the file that it was found in, and the points of a right one."""
 
     student: str
     exercise: str
@@ -39,6 +40,7 @@ class Grade:
     seconds: float
     source: str = ""
     path: str = ""
+    worth: float = 1
 
 
 class Judge:
@@ -74,7 +76,7 @@ class Judge:
     def _start(self) -> None:
         kept = {key: os.environ[key] for key in KEPT if key in os.environ}
         kept |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONIOENCODING": "utf-8"}
-        command = [sys.executable, "-m", "vit_tutorial.classroom.judge", *([self.exercises] if self.exercises else [])]
+        command = [sys.executable, "-c", "from vit_tutorial.classroom.judge import main; main()", self.exercises]
         # In a session of its own, so that Ctrl-C reaches us alone.
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", env=kept,
@@ -137,23 +139,23 @@ def grade(
     """
     if not hasattr(os, "fork"):
         raise ValueError("grading needs Linux or macOS; on Windows, use WSL or a container")
-    from vit_tutorial.classroom.judge import load_exercises  # here, since it loads PyTorch
-
     limits, out = limits or Limits(), Path(out)
     own = tuple(load_exercises(exercises)) if exercises else ()
     known = {name: chapter for chapter, names in CHAPTERS.items() for name in names} | dict.fromkeys(own, "")
     if unknown := set(points or ()) - set(known):
         raise ValueError(f"there are points for {', '.join(sorted(unknown))}, which are no exercises")
-    handed = _by_student(read_submissions(Path(submissions)))
+    cells = {path.stem[3:]: chapter_cells(path) for path in NOTEBOOKS.glob("*.ipynb")}
+    book = {stem: [replace(each, ours=True) for each in statements(own)] for stem, own in cells.items()}
+    handed = _by_student(read_submissions(submissions), {each.text for own in book.values() for each in own})
     names = list(points) if points else _that_count(handed, known, own, chapters)
     points = points or dict.fromkeys(names, 1)
-    wanted = _answers(handed, names, known)
+    wanted = _answers(handed, names, known, book)
     verdicts = _judged(wanted, limits, exercises, out.with_name(f"{out.name}.partial"), jobs, progress)
     grades = []
     for (student, name), (answer, path) in wanted.items():
         verdict = verdicts[_key(name, answer, limits)]
         earned = points[name] if verdict["status"] == "right" else 0
-        grades.append(Grade(student, name, earned, **verdict, source=answer.source, path=path))
+        grades.append(Grade(student, name, earned, **verdict, source=answer.source, path=path, worth=points[name]))
     with open(out, "w", newline="", encoding="utf-8-sig") as file:  # the mark tells spreadsheets that it is UTF-8
         table = csv.writer(file)
         table.writerow(COLUMNS)
@@ -167,19 +169,13 @@ def _harmless(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t")) else value
 
 
-@dataclass(frozen=True)
-class Handed:
-    """A file with its statements, and what in it is no Python."""
-
-    file: File
-    own: Sequence[Statement]
-    broken: Sequence[tuple[str, str]]
-
-
-def _by_student(files: Iterable[File]) -> dict[str, list[Handed]]:
-    handed: dict[str, list[Handed]] = {}
+def _by_student(files: Iterable[File], book: Container[str]) -> dict[str, list[tuple[File, list[Statement]]]]:
+    """Each student's files with their statements; those whose text is in the book are marked as such."""
+    handed: dict[str, list[tuple[File, list[Statement]]]] = {}
     for file in files:
-        handed.setdefault(file.student, []).append(Handed(file, *statements(file.cells)))
+        checks = [Statement("", checks=file.only)] if file.only else []
+        own = [replace(each, ours=each.text in book) for each in statements(file.cells)]
+        handed.setdefault(file.student, []).append((file, own + checks))
     return dict(sorted(handed.items()))
 
 
@@ -189,36 +185,28 @@ def _that_count(handed: Mapping, known: Mapping[str, str], own: Sequence[str], c
     Otherwise those of each file's chapter: the one of which it defines most functions.
     """
     asked = {stem[3:] for stem in chosen_chapters(chapters)} if chapters else set()
-    for one in (one for files in handed.values() for one in files if not chapters):
-        defined = {name for each in one.own if each.defines for name in each.writes} & known.keys()
+    for _, own_ in (each for files in handed.values() for each in files if not chapters):
+        defined = {name for each in own_ if each.defines and not each.ours for name in each.writes} & known.keys()
         held = Counter(known[name] for name in defined)
         asked |= {chapter for chapter, number in held.items() if number == max(held.values())}
     return [name for name, chapter in known.items() if chapter in asked and name not in own] + list(own)
 
 
-def _answers(handed: Mapping, names: Sequence[str], known: Mapping[str, str]) -> dict:
-    """(answer, path) by student and exercise."""
-    chapters = {}
-    for name in names:
-        stem = known[name]
-        if stem and stem not in chapters:
-            found = list(NOTEBOOKS.glob(f"??_{stem}.ipynb"))
-            chapters[stem] = statements(chapter_cells(found[0]))[0] if found else []
+def _answers(handed: Mapping, names: Sequence[str], known: Mapping[str, str], book: Mapping) -> dict:
+    """(answer, path) by student and exercise. A later file counts, unless it holds less."""
     wanted = {}
     for student, files in handed.items():
         for name in names:
             best = (Answer(), "")
-            for one in files:  # a later file counts, unless it holds less
-                if one.file.problem:
-                    found = Answer(status="unreadable", hint=one.file.problem)
-                elif one.file.only not in ("", name):
-                    continue
+            for file, own in files:
+                if file.problem:
+                    found = Answer(status="unreadable", hint=file.problem)
+                elif file.only in ("", name):
+                    found = find_answer(name, [*book.get(known[name], ()), *own], known)
                 else:
-                    chapter = chapters.get(known[name], [])
-                    checked = one.file.only == name
-                    found = find_answer(name, one.own, one.broken, chapter=chapter, exercises=known, checked=checked)
+                    continue
                 if found.status != "missing" and BETTER.index(found.status) >= BETTER.index(best[0].status):
-                    best = (found, one.file.path)
+                    best = (found, file.path)
             wanted[student, name] = best
     return wanted
 
@@ -238,19 +226,16 @@ def _judged(wanted: Mapping, limits: Limits, exercises: str, partial: Path, jobs
     for (_, name), (answer, _) in wanted.items():
         if (key := _key(name, answer, limits)) not in verdicts:
             left[key] = name, answer
-    judges = [Judge(limits, exercises) for _ in range(jobs or os.cpu_count() or 1)]
-    free: SimpleQueue = SimpleQueue()
-    for judge in judges:
-        free.put(judge)
+    judges: list[Judge] = []
+    mine = threading.local()  # a judge for each thread
 
     def judged(name: str, answer: Answer) -> dict:
-        judge = free.get()
-        try:
-            return judge(name, answer)
-        finally:
-            free.put(judge)
+        if not hasattr(mine, "judge"):
+            judges.append(Judge(limits, exercises))
+            mine.judge = judges[-1]
+        return mine.judge(name, answer)
 
-    pool = ThreadPoolExecutor(len(judges))
+    pool = ThreadPoolExecutor(jobs or os.cpu_count() or 1)
     try:
         with open(partial, "a", encoding="utf-8") as file:
             tasks = {pool.submit(judged, *each): key for key, each in left.items()}

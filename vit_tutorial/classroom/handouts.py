@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from vit_tutorial.classroom.answers import UNPARSABLE, parse
+from vit_tutorial.classroom.answers import UNPARSABLE, parse, read_cell
 from vit_tutorial.exercises.contents import CHAPTERS
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"  # in a clone of the repository
@@ -44,19 +44,10 @@ def chosen_chapters(chapters: str = "") -> list[str]:
     return [stems[number - 1] for number in sorted(numbers)]
 
 
-def source_of(cell: dict) -> str:
-    """A cell's text, which a notebook keeps as a string or as lines."""
-    return "".join(cell["source"])
-
-
 def chapter_cells(path: Path) -> list[tuple[str, str]]:
     """(kind, text) of a chapter's code, without its exercises: what an answer may lean on."""
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    return [
-        ("code", source_of(cell))
-        for cell in cells
-        if cell["cell_type"] == "code" and not EXERCISE.search(source_of(cell))
-    ]
+    cells = map(read_cell, json.loads(path.read_text(encoding="utf-8"))["cells"])
+    return [(kind, text) for kind, text in cells if kind == "code" and not EXERCISE.search(text)]
 
 
 def write_handouts(
@@ -93,11 +84,11 @@ def write_handouts(
 
 def handout(cells: list[dict], points: Mapping[str, float], url: str) -> list[dict]:
     """The cells of a chapter without its solutions, its answers and what would give them away."""
-    names = [found[1] if (found := EXERCISE.search(source_of(cell))) else "" for cell in cells]
+    texts = [read_cell(cell)[1] for cell in cells]
+    names = [found[1] if (found := EXERCISE.search(text)) else "" for text in texts]
     secrets: dict[str, set[str]] = {}  # of the exercises above
     made = []
-    for i, cell in enumerate(cells):
-        text, kept = source_of(cell), cell
+    for i, (cell, text) in enumerate(zip(cells, texts, strict=True)):
         if cell["cell_type"] == "markdown":
             task = next((name for name in names[i:] if name), "")
             text = FOLDED.sub("", text).rstrip()
@@ -106,12 +97,12 @@ def handout(cells: list[dict], points: Mapping[str, float], url: str) -> list[di
             if i == 0:
                 text = BADGE.sub(_badge(url), text)
         elif names[i]:
-            secrets[names[i]] = _pieces(_solution_below(cells[i:]))
-        else:
-            gives_away = [name for name, pieces in secrets.items() if any(piece in _plain(text) for piece in pieces)]
-            text = _sealed(text, gives_away) if gives_away else text
+            solutions = (found[1] for below in texts[i:] if (found := SOLUTION.search(below)))
+            secrets[names[i]] = _pieces(next(solutions, ""))
+        elif gives_away := [n for n, pieces in secrets.items() if any(piece in _plain(text) for piece in pieces)]:
+            text = _sealed(text, gives_away)
         if text:
-            made.append({**kept, "source": text.splitlines(keepends=True)})
+            made.append({**cell, "source": text.splitlines(keepends=True)})
     return [
         made[0],
         _new("name", NAME),
@@ -140,11 +131,6 @@ def _badge(url: str) -> str | Callable[[re.Match], str]:
     picture = "[![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
     address = f"https://colab.research.google.com/github/{where['slug']}/blob/{where['rest']}"
     return lambda found: f"{picture}({address}/{found['name']}) · "
-
-
-def _solution_below(cells: list[dict]) -> str:
-    """The code of the first solution in these cells; "" if there is none."""
-    return next((found[1] for cell in cells if (found := SOLUTION.search(source_of(cell)))), "")
 
 
 def _plain(code: str) -> str:

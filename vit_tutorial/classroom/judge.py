@@ -15,6 +15,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from vit_tutorial.exercises.contents import CHAPTERS
 from vit_tutorial.exercises.declaration import Exercise
 from vit_tutorial.exercises.engine import find, judge
 from vit_tutorial.exercises.guard import CheckFailed, Guard, NotAttempted, Raised, describe, same_generators
+from vit_tutorial.exercises.outcomes import Told
 
 MOST_PRINTED, MOST_SAID = 10**6, 1000  # characters
 # What no answer needs, and what reaches for the checks and their references.
@@ -115,21 +117,22 @@ def grade_answer(
 def _verdict(task: Exercise, transcript: Path, ended: str, limits: Limits) -> tuple[str, str]:
     if ended == "time":
         return "time", f"it didn't end within {limits.seconds} s: is there an endless loop?"
-    if ended:
-        return "crashed", ended
     failed = transcript.with_suffix(".failed")
-    if failed.exists():
+    if not ended and failed.exists():
         status, hint = json.loads(failed.read_text(encoding="utf-8"))
-        if status not in ("broken", "refused", "output", "memory"):  # as an answer may have written it
-            return "crashed", "it ended without a result"
-        return status, str(hint)[:MOST_SAID]
-    try:
-        told = read_transcript(task, transcript)
-    except ValueError:
-        return "crashed", "it ended without a result"
+        if status in ("broken", "refused", "output", "memory"):  # an answer may have written something else
+            return status, str(hint)[:MOST_SAID]
+    elif not ended:
+        with suppress(ValueError):
+            return verdict(task, read_transcript(task, transcript))
+    return "crashed", ended or "it ended without a result"
+
+
+def verdict(task: Exercise, answer: Guard | Told) -> tuple[str, str]:
+    """Status and hint of an answer, or of what it told."""
     try:
         with same_generators():
-            judge(task, told)
+            judge(task, answer)
     except NotAttempted:
         return "not attempted", ""
     except CheckFailed as failure:
@@ -137,11 +140,35 @@ def _verdict(task: Exercise, transcript: Path, ended: str, limits: Limits) -> tu
     return "right", ""
 
 
+def guarded(task: Exercise, fn: Callable, kind: type[Guard] = Guard) -> Guard:
+    """The function as the engine calls it."""
+    return kind(fn, may_change=task.may_change, may_return_none=task.may_return_none)
+
+
+def define(name: str, source: str, references: Mapping[str, Callable], file: str = "answer") -> Callable:
+    """The function that an answer defines.
+
+    Args:
+        name: the function.
+        source: the answer with all it needs of its author's.
+        references: what it calls of other exercises.
+        file: where the source lies, so that a hint can quote the line that failed.
+
+    Raises:
+        ValueError: if it can't be defined, or is no function.
+    """
+    namespace = {"__name__": "answer", **references}
+    try:
+        exec(compile(source, file, "exec", __future__.annotations.compiler_flag), namespace)
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"defining it raised {type(error).__name__}: {error}") from None
+    if not callable(fn := namespace.get(name)):
+        raise ValueError(f"{name} must be a function, got {describe(fn)}")
+    return fn
+
+
 def _answer(name: str, task: Exercise, source: str, references: dict[str, Callable], transcript: Path) -> None:
     """What the fork does."""
-
-    def fail(status: str, hint: str) -> None:
-        transcript.with_suffix(".failed").write_text(json.dumps([status, hint]), encoding="utf-8")
 
     def watch(found: Any) -> None:
         if isinstance(found, Raised):
@@ -150,27 +177,23 @@ def _answer(name: str, task: Exercise, source: str, references: dict[str, Callab
             if found.kind is OSError and "File too large" in found.message:
                 raise TooMuch
 
-    file = transcript.with_name("answer.py")  # so that a hint can quote the line that failed
+    file = transcript.with_name("answer.py")
     file.write_text(source, encoding="utf-8")
-    namespace = {"__name__": "answer", **references}
     task = _without_results(name, task)
     try:
-        try:
-            exec(compile(source, str(file), "exec", __future__.annotations.compiler_flag), namespace)
-        except (Exception, SystemExit) as error:
-            return fail("broken", f"defining it raised {type(error).__name__}: {error}")
-        fn = namespace.get(name)
-        if not callable(fn):
-            return fail("broken", f"{name} must be a function, got {describe(fn)}")
-        guard = Watched(fn, may_change=task.may_change, may_return_none=task.may_return_none)
+        fn = define(name, source, references, str(file))
         with same_generators():
-            write_transcript(task, guard, transcript, watch)
+            write_transcript(task, guarded(task, fn, Watched), transcript, watch)
+        return
+    except ValueError as error:
+        failed = "broken", str(error)
     except TooMuch:
-        fail("output", "it prints or writes without end")
+        failed = "output", "it prints or writes without end"
     except MemoryError:
-        fail("memory", "it needs too much memory")
+        failed = "memory", "it needs too much memory"
     except Refused as refused:
-        fail("refused", str(refused))
+        failed = "refused", str(refused)
+    transcript.with_suffix(".failed").write_text(json.dumps(failed), encoding="utf-8")
 
 
 def _without_results(name: str, task: Exercise) -> Exercise:
@@ -240,7 +263,7 @@ def load_exercises(path: str | Path) -> Mapping[str, Exercise]:
 
 def main() -> None:
     """Read requests from standard input, a line of JSON each, and answer them on standard output."""
-    path = sys.argv[1] if len(sys.argv) > 1 else ""
+    path = sys.argv[1]  # of the teacher's own exercises, or ""
     among, own = (load_exercises(path), Path(path).stem) if path else ({}, "")
     torch.set_num_threads(1)  # before the first fork, and for good: a fork has no other threads
     hide_from_children()
@@ -251,19 +274,11 @@ def main() -> None:
         try:
             if request["name"] not in seen:  # what the checks import late is loaded once, not by every fork
                 task = find(request["name"], among)
-                with same_generators():
-                    judge(task, Guard(task.reference, may_change=task.may_change, may_return_none=task.may_return_none))
+                verdict(task, guarded(task, task.reference))
                 seen.add(request["name"])
                 gc.freeze()  # forks share memory that nobody writes into
-            verdict = grade_answer(among=among, own=own, **request)
+            graded = grade_answer(among=among, own=own, **request)
         except Exception as error:  # of the check itself; the other answers are still to come
-            verdict = {
-                "status": "crashed",
-                "hint": f"the check itself failed, {type(error).__name__}: {error}",
-                "seconds": 0.0,
-            }
-        print(json.dumps(verdict), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+            hint = f"the check itself failed, {type(error).__name__}: {error}"
+            graded = {"status": "crashed", "hint": hint, "seconds": 0.0}
+        print(json.dumps(graded), flush=True)

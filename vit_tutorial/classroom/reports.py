@@ -10,13 +10,15 @@ from pathlib import Path
 from vit_tutorial.classroom.grading import Grade
 from vit_tutorial.classroom.similarity import alike
 
-COLOURS = {"right": "#009E73", "wrong": "#D55E00", "other": "#CC79A7", "not attempted": "#999999", "missing": "#dddddd"}
+STOPPED = "broken or stopped"  # what isn't one of the other statuses
+COLOURS = {"right": "#009E73", "wrong": "#D55E00", STOPPED: "#CC79A7", "not attempted": "#999999", "missing": "#dddddd"}
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
 <style>
 body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }}
-table {{ border-collapse: collapse; width: 100% }}
-td, th {{ text-align: left; vertical-align: top; padding: .3rem .6rem }}
+table {{ border-collapse: collapse; display: block; overflow-x: auto }}
+td, th {{ text-align: left; vertical-align: top; padding: .3rem 1rem .3rem 0 }}
+p, h1, td:last-child {{ overflow-wrap: anywhere }} td:last-child {{ min-width: 8rem }} th {{ white-space: nowrap }}
 tr {{ border-bottom: 1px solid #ccc }} pre {{ background: #f4f4f4; padding: .8rem; overflow-x: auto }}
 svg {{ max-width: 100%; height: auto }}
 </style></head><body><main>
@@ -64,14 +66,14 @@ def _cell(cell: object) -> str:
 
 
 def _student_page(student: str, grades: Sequence[Grade]) -> str:
-    rows = [(each.exercise, each.points, each.status, each.hint) for each in grades]
-    parts = [f"<p>Points: {sum(each.points for each in grades):g}. {_counted(grades)}</p>"]
-    parts.append(_table(("exercise", "points", "status", "hint"), rows))
+    points, worth = sum(each.points for each in grades), sum(each.worth for each in grades)
+    rows = [(each.exercise, f"{each.points:g} of {each.worth:g}", each.status) for each in grades]
+    parts = [f"<p>Points: {points:g} of {worth:g}. {_counted(grades)}</p>"]
+    parts.append(_table(("exercise", "points", "status"), rows))
     for each in grades:
-        if each.source and each.status != "not attempted":
-            parts.append(f"<h2>{html.escape(each.exercise)}: {each.status}</h2>")
-            parts += [f"<p>{html.escape(each.hint)}</p>"] if each.hint else []
-            parts.append(f"<p>Found in {html.escape(each.path)}:</p>\n<pre>{html.escape(each.source)}</pre>")
+        if each.hint or (each.source and each.status != "not attempted"):
+            parts.append(f"<h2>{html.escape(each.exercise)}: {each.status}</h2>\n<p>{html.escape(each.hint)}</p>")
+            parts.append(f"<p>Found in {html.escape(each.path)}</p>\n<pre>{html.escape(each.source)}</pre>")
     return _page(student, *parts)
 
 
@@ -80,60 +82,69 @@ def _counted(grades: Sequence[Grade]) -> str:
 
 
 def _class_page(by_student: dict[str, list[Grade]], grades: Sequence[Grade], links: dict[str, str]) -> str:
-    exercises = list(dict.fromkeys(each.exercise for each in grades))
-    hints, kinds = [], {}
-    for name in exercises:
-        of_it = [each for each in grades if each.exercise == name]
-        kinds[name] = Counter(each.status for each in of_it)
-        common = Counter(each.hint for each in of_it if each.hint).most_common(3)
-        hints += [(name, number, hint) for hint, number in common]
+    went, hints, asides = {}, {}, {}
+    for each in grades:
+        went.setdefault(each.exercise, Counter())[each.status if each.status in COLOURS else STOPPED] += 1
+        hints.setdefault(each.exercise, Counter())[each.hint] += bool(each.hint) and each.status != "unreadable"
+        if each.status in ("refused", "crashed", "unreadable"):
+            why = f"{each.path}: {each.hint}"
+            asides.setdefault((each.student, each.status, why), []).append(each.exercise)
+    common = [(name, n, hint) for name, said in hints.items() for hint, n in said.most_common(3) if n]
     totals = {student: sum(each.points for each in own) for student, own in by_student.items()}
-    written = [each for each in grades if each.status in ("right", "wrong")]
-    pairs = alike((each.student, each.exercise, each.source) for each in written)
-    copies = [(name, a, b, f"{near:.0%}") for name, found in pairs.items() for a, b, near in found]
-    asides = [each for each in grades if each.status in ("refused", "crashed", "unreadable")]
-    parts = [f"<p>{len(by_student)} students, {len(exercises)} exercises. {_counted(grades)}</p>"]
-    parts += ["<h2>Which exercises</h2>", _bars(kinds), "<h2>Which mistakes</h2>"]
-    parts += ["<p>The three commonest hints of each exercise.</p>", _table(("exercise", "times", "hint"), hints)]
-    parts += ["<h2>Points</h2>", _histogram(list(totals.values()))]
-    rows = [((student, links[student]), totals[student], _counted(own)) for student, own in by_student.items()]
-    parts.append(_table(("student", "points", "answers"), rows))
-    parts.append("<h2>To look at</h2>")
-    rows = [((each.student, links[each.student]), each.exercise, each.status, each.hint) for each in asides]
-    parts.append(_table(("student", "exercise", "status", "why"), rows) if rows else "<p>Nothing was refused.</p>")
-    parts.append("<p>Answers that are alike once variables are renamed. That's a reason to ask, no proof.</p>")
-    parts.append(_table(("exercise", "student", "student", "alike"), copies) if copies else "<p>There are none.</p>")
-    return _page("The class", *parts)
+
+    def link(student: str) -> tuple[str, str]:
+        return student, links[student]
+
+    pairs = alike((each.student, each.exercise, each.source) for each in grades if each.status in ("right", "wrong"))
+    copies = [(name, link(a), link(b), f"{near:.0%}") for name, found in pairs.items() for a, b, near in found]
+    odd = [(link(student), status, ", ".join(names), why) for (student, status, why), names in asides.items()]
+    students = [(link(student), totals[student], _counted(own)) for student, own in by_student.items()]
+    return _page(
+        "The class",
+        f"<p>{len(by_student)} students, {len(went)} exercises. {_counted(grades)}</p>",
+        "<h2>Which exercises</h2>",
+        _bars(went),
+        "<h2>Which mistakes</h2>\n<p>The three commonest hints of each exercise.</p>",
+        _table(("exercise", "times", "hint"), common),
+        "<h2>Points</h2>",
+        _histogram(list(totals.values())),
+        _table(("student", "points", "answers"), students),
+        "<h2>To look at</h2>",
+        _table(("student", "status", "exercises", "why"), odd) if odd else "<p>Nothing was refused.</p>",
+        "<p>Answers that are alike once variables are renamed. That's a reason to ask, no proof.</p>",
+        _table(("exercise", "student", "student", "alike"), copies) if copies else "<p>There are none.</p>",
+    )
 
 
-def _bars(kinds: dict[str, Counter]) -> str:
-    """How each exercise went, as bars."""
+def _figure(height: float):
     from matplotlib.figure import Figure  # takes long to import
 
-    figure = Figure(figsize=(8, 1.2 + 0.28 * len(kinds)), layout="constrained")
-    axes, left = figure.subplots(), dict.fromkeys(kinds, 0)
+    return Figure(figsize=(8, height), layout="constrained")
+
+
+def _bars(went: dict[str, Counter]) -> str:
+    """How each exercise went, as bars."""
+    figure = _figure(1.2 + 0.28 * len(went))
+    axes, left = figure.subplots(), [0] * len(went)
     for status, colour in COLOURS.items():
-        width = {
-            name: sum(times for each, times in number.items() if (each if each in COLOURS else "other") == status)
-            for name, number in kinds.items()
-        }
-        axes.barh(list(width), list(width.values()), left=list(left.values()), label=status, color=colour)
-        left = {name: left[name] + width[name] for name in kinds}
+        width = [number[status] for number in went.values()]
+        axes.barh(list(went), width, left=left, label=status, color=colour)
+        left = [sum(both) for both in zip(left, width, strict=True)]
     axes.margins(y=0.01)
     axes.invert_yaxis()
     axes.set_xlabel("students")
+    axes.locator_params(axis="x", integer=True)
     figure.legend(loc="outside upper center", ncols=5, frameon=False)
-    said = "; ".join(f"{name}: {number['right']} of {number.total()} right" for name, number in kinds.items())
+    said = "; ".join(f"{name}: {number['right']} of {number.total()} right" for name, number in went.items())
     return _svg(figure, said)
 
 
 def _histogram(totals: Sequence[float]) -> str:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 2.5), layout="constrained")
+    figure = _figure(2.5)
     axes = figure.subplots()
     axes.hist(totals, bins=20, color=COLOURS["right"])
     axes.set(xlabel="points", ylabel="students")
+    axes.locator_params(axis="y", integer=True)
     return _svg(figure, f"Histogram of the points, from {min(totals):g} to {max(totals):g}")
 
 

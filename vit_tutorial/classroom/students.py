@@ -1,7 +1,5 @@
 """What a student calls in a notebook: ``progress()``, ``hand_in()``, and what runs the cells that a hand-out sealed."""
 
-import __future__
-
 import base64
 import contextlib
 import io
@@ -16,11 +14,11 @@ from typing import Any
 
 from vit_tutorial.classroom.answers import Answer, find_answer, statements
 from vit_tutorial.classroom.handouts import EXERCISE
+from vit_tutorial.classroom.judge import define, guarded, verdict
 from vit_tutorial.classroom.submissions import FORMAT
 from vit_tutorial.exercises.contents import CHAPTERS
 from vit_tutorial.exercises.declaration import Exercise
-from vit_tutorial.exercises.engine import find, judge
-from vit_tutorial.exercises.guard import CheckFailed, Guard, NotAttempted, same_generators
+from vit_tutorial.exercises.engine import find
 
 VERSION = 1
 
@@ -48,16 +46,10 @@ def hand_in(among: Mapping[str, Exercise] | None = None) -> Path:
     chapters = [f"{i:02}_{name}" for i, (name, own) in enumerate(CHAPTERS.items(), 1) if set(own) & set(rows)]
     parts = ["hand-in", *chapters, re.sub(r"[^\w-]+", "-", student).strip("-")]
     file = Path("-".join(part for part in parts if part) + ".json")
-    answers = {
-        name: {"status": status, "hint": hint, "source": answer.source} for name, (answer, status, hint) in rows.items()
-    }
-    content = {
-        "format": FORMAT,
-        "version": VERSION,
-        "student": student,
-        "package": metadata.version("vit-tutorial"),
-        "answers": answers,
-    }
+    told = ("status", "hint", "source")
+    answers = {name: dict(zip(told, (*row[1:], row[0].source), strict=True)) for name, row in rows.items()}
+    content = {"format": FORMAT, "version": VERSION, "student": student}
+    content |= {"package": metadata.version("vit-tutorial"), "answers": answers}
     file.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     _show(rows)
     if not student:
@@ -86,7 +78,8 @@ def sealed(names: Sequence[str], packed: str) -> None:
 
 
 def _is_right(name: str, fn: Any) -> bool:
-    return fn is not find(name).reference and callable(fn) and _verdict(find(name), fn)[0] == "right"
+    task = find(name)
+    return callable(fn) and fn is not task.reference and verdict(task, guarded(task, fn))[0] == "right"
 
 
 def _shell() -> Any:
@@ -115,13 +108,12 @@ def _checked(among: Mapping[str, Exercise] | None) -> dict[str, tuple[Answer, st
     """Answer, status and hint of each exercise of the chapters of which one was run."""
     cells = _executed()
     run = dict.fromkeys(name for _, text in cells for name in EXERCISE.findall(text))
-    known = {name for names in CHAPTERS.values() for name in names} | set(among or ())
     names = [name for own in CHAPTERS.values() if set(own) & set(run) for name in own]
     names += [name for name in among or () if name not in names]
-    own, broken = statements(cells)
+    own = statements(cells)
     rows = {}
     for name in names:
-        answer = find_answer(name, own, broken, exercises=known)
+        answer = find_answer(name, own, names)
         rows[name] = (answer, *_status(name, answer, among))
     return rows
 
@@ -129,24 +121,14 @@ def _checked(among: Mapping[str, Exercise] | None) -> dict[str, tuple[Answer, st
 def _status(name: str, answer: Answer, among: Mapping[str, Exercise] | None) -> tuple[str, str]:
     if answer.status:
         return answer.status, answer.hint
-    namespace: dict = {"__name__": "answer", **{other: find(other, among).reference for other in answer.borrowed}}
+    references = {other: find(other, among).reference for other in answer.borrowed}
     with contextlib.redirect_stdout(io.StringIO()):
         try:  # as the grader will see it: without anything that is only left over in the notebook
-            exec(compile(answer.source, f"<{name}>", "exec", __future__.annotations.compiler_flag), namespace)
-        except Exception as error:
-            return "broken", f"defining it raised {type(error).__name__}: {error}"
-        return _verdict(find(name, among), namespace[name])
-
-
-def _verdict(task: Exercise, fn: Any) -> tuple[str, str]:
-    try:
-        with same_generators():
-            judge(task, Guard(fn, may_change=task.may_change, may_return_none=task.may_return_none))
-    except NotAttempted:
-        return "not attempted", ""
-    except CheckFailed as failure:
-        return "wrong", str(failure)
-    return "right", ""
+            fn = define(name, answer.source, references)
+        except ValueError as error:
+            return "broken", str(error)
+        task = find(name, among)
+        return verdict(task, guarded(task, fn))
 
 
 def _show(rows: Mapping[str, tuple[Answer, str, str]]) -> None:

@@ -4,15 +4,20 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 
-from vit_tutorial.classroom.answers import UNPARSABLE, parse
+from vit_tutorial.classroom.answers import read_cell
 
 FORMAT = "vit-tutorial hand-in"
 LARGEST, DEEPEST = 50_000_000, 3  # bytes of a file, zips inside of zips
 READ = {".ipynb", ".py", ".json", ".txt", ""}
+OTHER = "this is no notebook, no .py file and no hand-in file"
+UNREADABLE = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, OSError, EOFError, TypeError)
+STUDENT = re.compile(r"""^STUDENT\s*=\s*(?:(["'])(?P<name>(?:\\.|[^\\\n])*?)\1|(?P<number>\d+))""", re.MULTILINE)
 JUNK = re.compile(r"(^|/)(__MACOSX|__pycache__|\.[^/]*)(/|$)")
 # Moodle: "Ada Lovelace_4711_assignsubmission_file_"; Canvas: "lovelaceada_LATE_4711_815_".
 MOODLE = re.compile(r"^(?P<who>[^/]+?_\d+)_assignsubmission_\w*?(?:file|onlinetext)_?")
@@ -40,7 +45,7 @@ class File:
     problem: str = ""
 
 
-def read_submissions(path: Path) -> list[File]:
+def read_submissions(path: str | Path) -> list[File]:
     """Everything that was handed in, each student's older files before newer ones.
 
     Raises:
@@ -51,50 +56,47 @@ def read_submissions(path: Path) -> list[File]:
         raise ValueError(f"there is no {path}: a folder or a zip of submissions is wanted")
     found = sorted(_below(path), key=lambda each: (each[1], each[0]))
     if path.is_file():
-        found = _without_common_folder(found)
+        found = _without_common_folder([(name.removeprefix(f"{path.stem}/"), *rest) for name, *rest in found])
     files = [file for name, _, content in found for file in _read(name, content)]
+    readable = {file.student for file in files if file.problem != OTHER}
+    files = [file for file in files if file.problem != OTHER or file.student not in readable]
     if not files:
         raise ValueError(f"{path} holds no notebook, no .py file and no hand-in file")
     return files
 
 
 def _below(path: Path) -> Iterator[tuple[str, float, bytes | str]]:
-    """(path below the submissions, time, content or why it can't be read) of each file that may be an answer."""
+    """(path below the submissions, time, content or why it can't be read) of each file."""
+    top = path.parent if path.is_file() else path
     for file in [path] if path.is_file() else sorted(path.rglob("*")):
-        name = file.name if path.is_file() else file.relative_to(path).as_posix()
-        if not file.is_file() or file.is_symlink() or JUNK.search(name):
-            continue
-        try:
-            if file.stat().st_size > LARGEST and file.suffix != ".zip":
-                content = f"larger than {LARGEST / 1e6:.0f} MB"
-            else:
-                content = file.read_bytes() if file.suffix == ".zip" or file.suffix in READ else b""
-        except OSError as error:
-            content = str(error)
-        yield from _unpacked("" if file == path else name, file.stat().st_mtime, content, file.suffix)
+        name = file.relative_to(top).as_posix()
+        if file.is_file() and not file.is_symlink() and not JUNK.search(name):
+            yield from _unpacked(name, file.stat().st_mtime, file.stat().st_size, file.read_bytes)
 
 
-def _unpacked(name: str, time: float, content: bytes | str, suffix: str, depth: int = 0) -> Iterator:
+def _unpacked(name: str, time: float, size: int, read: Callable[[], bytes], depth: int = 0) -> Iterator:
     """The file itself, or those in the zip that it is; nothing is written to the disk."""
-    if suffix.lower() != ".zip":
-        if suffix.lower() in READ:
-            yield name or "answers", time, content
-        return
-    folder = f"{name[: -len('.zip')]}/" if name else ""
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            for entry in archive.infolist():
-                inner = entry.filename.replace("\\", "/")
-                kind = PurePosixPath(inner).suffix.lower()
-                if entry.is_dir() or JUNK.search(inner) or kind not in READ | {".zip"}:
-                    continue
-                if entry.file_size > LARGEST * (10 if kind == ".zip" else 1) or depth == DEEPEST:
-                    yield folder + inner, time, f"larger than {LARGEST / 1e6:.0f} MB, or zipped {DEEPEST} times"
-                    continue
-                stamp = float("".join(f"{part:02}" for part in entry.date_time))
-                yield from _unpacked(folder + inner, stamp, archive.read(entry), kind, depth + 1)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError, EOFError, TypeError) as error:
-        yield name, time, f"a broken zip: {error}"  # RuntimeError: it wants a password
+    kind = PurePosixPath(name).suffix.lower()
+    zipped = kind == ".zip"
+    if not zipped and kind not in READ:
+        yield name, time, OTHER
+    elif size > LARGEST * (10 if zipped else 1) or depth > DEEPEST:
+        yield name, time, f"larger than {LARGEST / 1e6:.0f} MB, or zipped {DEEPEST} times"
+    else:
+        try:
+            content = read()
+            if not zipped:
+                yield name, time, content
+                return
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                for entry in archive.infolist():
+                    inner = entry.filename.replace("\\", "/")
+                    if not entry.is_dir() and not JUNK.search(inner):
+                        stamp = float("".join(f"{part:02}" for part in entry.date_time))
+                        inner, opened = f"{name[: -len(kind)]}/{inner}", partial(archive.read, entry)
+                        yield from _unpacked(inner, stamp, entry.file_size, opened, depth + 1)
+        except UNREADABLE as error:
+            yield name, time, f"broken, or part of a broken zip: {error}"
 
 
 def _without_common_folder(found: list) -> list:
@@ -111,17 +113,18 @@ def _read(name: str, content: bytes | str) -> list[File]:
         student = whose["who"] + (f"_{whose['number']}" if "number" in whose.groupdict() else "")
     else:
         student = folder if rest else ""
-    if isinstance(content, str):
-        return [File(student or PurePosixPath(name).stem, name, problem=content)]
-    text = _decoded(content)
     try:
-        cells, answers, signed = _contents(text, PurePosixPath(name).suffix)
+        if isinstance(content, str):
+            raise ValueError(content)
+        cells, answers, signed = _contents(_decoded(content), PurePosixPath(name).suffix.lower())
     except ValueError as error:
+        if str(error) == OTHER and not student:
+            return []  # a list of names, a photo: nobody's
         return [File(student or PurePosixPath(name).stem, name, problem=str(error))]
     student = student or signed or PurePosixPath(name).stem
     if answers:
         return [File(student, name, (("code", source),), only, signed) for only, source in answers.items()]
-    return [File(student, name, tuple(cells), signed=signed or _signature(cells))] if cells else []
+    return [File(student, name, tuple(cells), signed=signed)]
 
 
 def _decoded(content: bytes) -> str:
@@ -143,8 +146,9 @@ def _contents(text: str, suffix: str) -> tuple[list[tuple[str, str]], dict[str, 
         if suffix == ".ipynb":
             raise ValueError("this notebook is no JSON")
         if suffix != ".py" and not re.search(r"^\s*def ", text, re.MULTILINE):
-            return [], {}, ""  # some other text
-        return [("code", text)], {}, ""
+            raise ValueError(OTHER)
+        cells = [("code", text)]
+        return cells, {}, _signature(cells)
     try:
         loaded = json.loads(text)
     except (ValueError, RecursionError):
@@ -165,17 +169,9 @@ def _contents(text: str, suffix: str) -> tuple[list[tuple[str, str]], dict[str, 
     first = sheets[0] if isinstance(sheets, list) and sheets and isinstance(sheets[0], dict) else {}
     listed = loaded.get("cells", first.get("cells"))
     if not isinstance(listed, list):
-        if suffix == ".json":
-            return [], {}, ""  # some other JSON
-        raise ValueError("this notebook has no cells")
-    cells = [_cell(cell) for cell in listed if isinstance(cell, dict)]
+        raise ValueError(OTHER if suffix == ".json" else "this notebook has no cells")
+    cells = [read_cell(cell) for cell in listed if isinstance(cell, dict)]
     return cells, {}, _signature(cells)
-
-
-def _cell(cell: dict) -> tuple[str, str]:
-    source = cell.get("source", cell.get("input", ""))
-    text = "".join(map(str, source)) if isinstance(source, list) else str(source)
-    return str(cell.get("cell_type", "code")), text
 
 
 def _salvaged(text: str) -> list[tuple[str, str]]:
@@ -189,17 +185,11 @@ def _salvaged(text: str) -> list[tuple[str, str]]:
             source, _ = decoder.raw_decode(text, match.end())
         except ValueError:
             continue
-        cells.append(_cell({"cell_type": kind, "source": source}))
+        cells.append(read_cell({"cell_type": kind, "source": source}))
     return cells
 
 
 def _signature(cells: list[tuple[str, str]]) -> str:
     """What ``STUDENT = "…"`` in a hand-out's second cell says."""
-    for _, text in cells:
-        if found := re.search(r"^STUDENT\s*=.*", text, re.MULTILINE):
-            try:
-                value = parse(found[0])[0].value
-            except UNPARSABLE:
-                continue
-            return str(getattr(value, "value", "")).strip()
-    return ""
+    found = next((match for _, text in cells if (match := STUDENT.search(text))), None)
+    return (found["name"] or found["number"] or "").strip() if found else ""
