@@ -117,9 +117,8 @@ def printed(html: str, page: str, pages: list[str]) -> Tag:
     addresses = turn_links(article, page, pages)
     if addresses:
         notes = "".join(f"<li>{escape(address.removeprefix('https://'))}</li>" for address in addresses)
-        article.select("section")[-1].append(
-            BeautifulSoup(f'<div class="link-notes"><p>Links</p><ol>{notes}</ol></div>', "html.parser")
-        )
+        notes = f'<div class="link-notes"><p>Links</p><ol>{notes}</ol></div>'
+        article.select("section")[-1].append(BeautifulSoup(notes, "html.parser"))  # so that they don't part from it
     article["id"], article["style"] = anchor(page), f"page: leaf-{anchor(page)}"
     return article
 
