@@ -25,6 +25,7 @@ HTML = build.BUILD / "html"
 JOINED = build.BUILD / "pdf" / "book.html"
 PDF = build.BUILD / "the-vision-transformer-from-scratch.pdf"
 LEFT_OUT = "book/api"
+SHORT = 16  # lines of code that stay on one page
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 NO_BROWSER = """The PDF is printed by Chromium or Chrome, and neither is here. On Debian: sudo apt install chromium.
 If yours has another name or place: make pdf CHROMIUM=/path/to/chrome"""
@@ -110,12 +111,23 @@ def printed(html: str, page: str, pages: list[str]) -> Tag:
     for element in article.select("[src]"):
         element["src"] = from_joined(element["src"], page)
         del element["loading"]
+    for code in article.select("pre"):
+        if code.text.count("\n") < SHORT:
+            code["class"] = [*code.get("class", []), "short"]
     addresses = turn_links(article, page, pages)
     if addresses:
         notes = "".join(f"<li>{escape(address.removeprefix('https://'))}</li>" for address in addresses)
-        article.append(BeautifulSoup(f'<div class="link-notes"><p>Links</p><ol>{notes}</ol></div>', "html.parser"))
+        notes = f'<div class="link-notes"><p>Links</p><ol>{notes}</ol></div>'
+        article.select("section")[-1].append(BeautifulSoup(notes, "html.parser"))  # so that they don't part from it
     article["id"], article["style"] = anchor(page), f"page: leaf-{anchor(page)}"
     return article
+
+
+def style_sheets(built: dict[str, str]) -> list[str]:
+    """The addresses of the style sheets of all pages, each once: a live figure's is named only where there is one."""
+    heads = {page: BeautifulSoup(html, "html.parser").head for page, html in built.items()}
+    links = [(page, link["href"]) for page, head in heads.items() for link in head.select("link[rel=stylesheet]")]
+    return list(dict.fromkeys(from_joined(address, page) for page, address in links))
 
 
 def contents_list(parts: dict[str, list[str]], titles: dict[str, str], numbers: dict[str, int]) -> str:
@@ -136,15 +148,11 @@ def join(built: dict[str, str], parts: dict[str, list[str]], numbers: dict[str, 
     title = articles[front].h1.text
     articles[front].h1.string = "Introduction"
     titles = {page: article.h1.text for page, article in articles.items()}
-    head = BeautifulSoup(built[front], "html.parser").head
-    sheets = head.select("link[rel=stylesheet]")
-    for sheet in sheets:
-        sheet["href"] = from_joined(sheet["href"], front)
     pictures = [from_joined(f"../_static/look-{name}.jpg", front) for name in ("photograph", "petals", "rim", "heart")]
     url = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["repository"]["url"]
     return TEMPLATE.format(
         title=escape(title),
-        head="\n".join(map(str, sheets)),
+        head="\n".join(f'<link rel="stylesheet" href="{escape(sheet)}">' for sheet in style_sheets(built)),
         feet="\n".join(
             f"@page leaf-{anchor(page)} {{ @bottom-left {{ content: {json.dumps(text, ensure_ascii=False)} }} }}"
             for page, text in titles.items()

@@ -55,6 +55,24 @@ def test_links_that_leave_the_book_are_numbered_and_told_at_the_end(first):
     assert first.select_one(".told").next_sibling.name != "sup"
 
 
+def test_the_addresses_stand_in_the_last_section_and_no_page_has_them_alone(first):
+    assert first.select_one(".link-notes").parent["id"] == "one--one"
+
+
+def test_short_code_is_marked_so_that_it_stays_on_one_page():
+    body = "".join(f'<pre id="{name}">' + n * "pass\n" + "</pre>" for name, n in (("fifteen", 15), ("sixteen", 16)))
+    article = pdf.printed(built("Code", body), "notebooks/one", ["notebooks/one"])
+    assert [code["id"] for code in article.select("pre.short")] == ["one--fifteen"]
+
+
+def test_the_joined_book_has_the_style_sheets_of_every_page_once():
+    figures = f'<link rel="stylesheet" href="{STYLE / "live/figures.css"}">'
+    pages = BUILT | {"notebooks/two": BUILT["notebooks/two"].replace("</head>", f"{figures}</head>")}
+    soup = BeautifulSoup(pdf.join(pages, PARTS, {}), "html.parser")
+    sheets = [Path(pdf.JOINED.parent, link["href"]).resolve() for link in soup.select("head link")]
+    assert sheets == [STYLE / name for name in ("custom.css", "print.css", "live/figures.css")]
+
+
 def test_links_inside_the_book_lead_to_its_pages(first):
     found = {name: first.select_one(f".{name}")["href"] for name in ("next", "place", "here")}
     assert found == {"next": "#two", "place": "#two--one", "here": "#one--one"}
@@ -152,25 +170,32 @@ CUT = """() => [...document.querySelectorAll("article, article :is(pre, table, i
     .map((box) => box.closest("article").id + ": " + box.outerHTML.slice(0, 200))"""
 
 
-def cut_boxes(page: Path) -> list[str]:
-    """The boxes of a page of HTML that would be cut off in print."""
+# What a hand would move or press, and the box that invites it.
+TO_PRESS = """() => [...document.querySelectorAll("article :is(button, select, input, .live-figure)")]
+    .filter((element) => element.checkVisibility())
+    .map((element) => element.closest("article").id + ": " + element.outerHTML.slice(0, 200))"""
+
+
+def in_print(page: Path, script: str) -> list[str]:
+    """What a script finds on a page of HTML, as it would be printed."""
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         tab = chromium.new_page(viewport=PAPER)
         tab.emulate_media(media="print")
         tab.goto(page.as_uri(), wait_until="load")
         tab.evaluate("document.fonts.ready")
-        return tab.evaluate(CUT)
+        return tab.evaluate(script)
 
 
 @needs_chromium
-def test_no_box_of_the_book_is_cut_in_print():
+def test_no_box_of_the_book_is_cut_in_print_and_nothing_waits_for_a_hand():
     parts = pdf.contents()
     if not (pdf.HTML / "index.html").exists():
         pytest.fail("_build/html/index.html is missing: run `make book` first")
     pdf.JOINED.parent.mkdir(exist_ok=True)
     pdf.JOINED.write_text(pdf.join(pdf.built_pages(parts), parts, {}), encoding="utf-8")
-    assert cut_boxes(pdf.JOINED) == []
+    assert in_print(pdf.JOINED, CUT) == []
+    assert in_print(pdf.JOINED, TO_PRESS) == []
 
 
 @needs_chromium
@@ -181,4 +206,4 @@ def test_a_cut_box_is_found(tmp_path, box):
     page = tmp_path / "page.html"
     for text, cut in (("short", False), ("x" * 200, True)):
         page.write_text(built("Title", box.format(text)), encoding="utf-8")
-        assert any(box[1:4] in found for found in cut_boxes(page)) == cut
+        assert any(box[1:4] in found for found in in_print(page, CUT)) == cut
