@@ -11,7 +11,6 @@ from bs4 import BeautifulSoup
 
 from vit_tutorial import patchify
 from vit_tutorial.live import INTERVENTIONS, MEASURED
-from vit_tutorial.plots import COLOURS
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed")
 
@@ -108,14 +107,6 @@ def test_the_lines_shown_are_the_package_s_own():
     found = substitutions()
     page = (MODULES.parent.parent / "live.md").read_text(encoding="utf-8")
     assert set(re.findall(r"{{ (\w+) }}", page)) == set(found)
-
-
-def test_the_colours_are_those_of_the_book():
-    style = (MODULES / "live.css").read_text(encoding="utf-8")
-    light = dict(re.findall(r"--live-(\w+): (#\w+);", style[: style.index("}")]))
-    names = {"class": "class token", "token": "projection"}
-    for name in ("query", "key", "value", "class", "positions", "attention", "token"):
-        assert light[name] == COLOURS[names.get(name, name)].lower()
 
 
 @needs_node

@@ -156,6 +156,9 @@ def test_the_book_s_colours_stand_in_one_style_sheet_which_is_written_from_them(
         text = sheet.read_text(encoding="utf-8")
         assert not set(re.findall(r"#[0-9a-f]{6}", text)) & set(re.findall(r"#[0-9a-f]{6}", written.lower()))
         assert "var(--attention)" in text
+    painted = "".join((MODULES / f"{module}.mjs").read_text(encoding="utf-8") for module in ("panels", "attention"))
+    for name in ("class-token", "projection", "positions", "attention", "query", "key", "value"):
+        assert f'"{name}"' in painted and f"--{name}: #" in written  # paint.mjs asks for the property
 
 
 # In a browser --------------------------------------------------------------------------------------------------------
