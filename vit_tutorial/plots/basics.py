@@ -133,7 +133,7 @@ def confusion_matrix(matrix: Shaped[Tensor, "k k"], class_names: list[str], ax: 
     for i, row in enumerate(matrix.tolist()):
         for j, count in enumerate(row):
             if count:
-                colour = (blue, 0.25) if i == j else (orange, 0.08 + 0.57 * count / most)
+                colour = (blue, 0.35) if i == j else (orange, 0.08 + 0.62 * count / most)
                 ax.add_patch(plt.Rectangle((j - 0.47, i - 0.47), 0.94, 0.94, color=colour, lw=0))
                 ax.text(j, i, count, ha="center", va="center", fontsize=11, weight="bold" if i == j else "normal")
     k = len(matrix)
