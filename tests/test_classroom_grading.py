@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -150,6 +151,18 @@ def test_a_process_of_its_own(tmp_path):
 )
 def test_how_a_process_ends(tmp_path, work, ended):
     assert apart.run_apart(work, tmp_path, Limits(seconds=1))[0].startswith(ended)
+
+
+@pytest.mark.parametrize(("seconds", "ended"), [(6.0, "time"), (0.1, "it ended by SIGKILL")])
+def test_a_crowded_machine_s_kernel_stops_an_endless_loop_early(tmp_path, monkeypatch, seconds, ended):
+    """Its count runs ahead of the seconds that are reported; whoever kills themselves has used next to none."""
+
+    def killed(pid, options, wait=os.wait4):
+        found, _, _ = wait(pid, options)
+        return found, signal.SIGKILL if found else 0, SimpleNamespace(ru_utime=seconds, ru_stime=0.0)
+
+    monkeypatch.setattr(os, "wait4", killed)
+    assert apart.run_apart(lambda: None, tmp_path, Limits(seconds=10)) == (ended, seconds)
 
 
 @pytest.mark.usefixtures("space")
