@@ -60,6 +60,37 @@ def test_letters_on_what_is_painted_stay_and_others_do_not(axes):
         assert [to_hex(bar.get_facecolor()) for bar in axes.patches] == ["#e69f00", PAPER, SHADED_PAPER]
 
 
+@pytest.mark.parametrize("colour", plots.colours.INKS)
+def test_letters_in_the_books_colours_get_the_ink_for_dark_paper(colour, axes):
+    on_paper, pale = axes.text(0.2, 0.5, "a", color=colour), axes.text(0.7, 0.5, "b", color=colour, alpha=0.5)
+    axes.add_patch(Rectangle((0.4, 0.4), 0.2, 0.2, color="#cfe3f1"))
+    on_light = axes.text(0.5, 0.5, "c", color=colour, ha="center")
+    with darkened(axes.figure):
+        assert same_color(on_paper.get_color(), plots.colours.INKS[colour][1])
+        assert same_color(pale.get_color(), plots.colours.INKS[colour][1]) and pale.get_alpha() == 0.5
+        assert same_color(on_light.get_color(), colour)
+    assert on_paper.get_color() == colour
+
+
+def test_in_the_dark_a_confusion_matrix_brightens_with_its_counts():
+    fig = plots.confusion_matrix(torch.tensor([[60, 1], [20, 50]]), ["ape", "bee"]).figure
+    (ax,) = fig.axes
+    with darkened(fig):
+        assert all(same_color(count.get_color(), INK) for count in ax.texts)
+        few, many = (sum(seen) for seen in colours_at(fig, (ax, 0.6, 0.9), (ax, 0.1, 0.4)))
+        right = colours_at(fig, (ax, 0.1, 0.9))[0]
+    plt.close(fig)
+    assert sum(int(PAPER[at : at + 2], 16) for at in (1, 3, 5)) < few < 120 < many
+    assert max(right) < 128  # dark enough for light letters
+
+
+def test_letters_on_a_thin_fill_turn_light_and_on_a_thick_one_they_stay(axes):
+    axes.bar([0, 1], [1, 1], color=[("#D55E00", 0.6), ("#D55E00", 0.9)])
+    thin, thick = axes.text(0, 0.5, "thin"), axes.text(1, 0.5, "thick")
+    with darkened(axes.figure):
+        assert same_color(thin.get_color(), INK) and same_color(thick.get_color(), "black")
+
+
 def test_a_pale_band_gets_no_light_edge(axes):
     band = axes.axhspan(0.2, 0.4, color="0.95")
     with darkened(axes.figure):
@@ -119,6 +150,18 @@ def test_the_bar_beside_maps_on_photographs_has_their_colours_in_the_dark_too():
     plt.close(fig)
     assert low == (255, 255, 255) and max(high) < 160  # as in the light: nobody may tint a photograph
     np.testing.assert_allclose([bar_low, bar_high, arrow], [low, high, high], atol=15)  # the arrow has no paper
+
+
+def test_a_bar_inside_another_axes_has_its_maps_colours_in_the_dark_too(axes):
+    drawn = plots.overlay_map(torch.ones(1, 8, 8), torch.tensor([[0.0, 1.0]]), "a", (0.0, 1.0), axes)
+    strip = axes.inset_axes([1.1, 0, 0.1, 1])
+    axes.figure.colorbar(drawn, cax=strip)
+    with darkened(axes.figure):
+        low, high, bar_low, bar_high = colours_at(
+            axes.figure, (axes, 0.25, 0.5), (axes, 0.75, 0.5), (strip, 0.5, 0.02), (strip, 0.5, 0.98)
+        )
+    assert low == (255, 255, 255)
+    np.testing.assert_allclose([bar_low, bar_high], [low, high], atol=15)
 
 
 @pytest.mark.parametrize("colours", [LinearSegmentedColormap.from_list("weights", ["white", INDIGO]), "Purples"])

@@ -250,6 +250,14 @@ def test_short_code_in_a_sentence_stays_in_one_line_and_of_long_code_each_short_
     assert [(part.name, part.text) for part in page.select(".whole")] == [("code", "(b, n)"), ("span", "short")]
 
 
+def test_a_long_call_in_a_sentence_may_break_after_its_name():
+    long = f'<span class="pre">measure({30 * "x"},</span> <span class="pre">n)</span>'
+    page = BeautifulSoup(f"<article><code>{long}</code></article>", "html.parser")
+    keep_whole(page)
+    assert [part.text for part in page.select(".whole")] == ["measure(", "n)"]
+    assert page.wbr.previous_sibling.text == "measure(" and page.text == f"measure({30 * 'x'}, n)"
+
+
 def test_fonts_of_icons_keep_what_is_shown(tmp_path):
     import pydata_sphinx_theme
 

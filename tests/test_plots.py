@@ -79,11 +79,12 @@ def test_confusion_matrix_writes_every_count_and_tells_mistakes_by_their_colour(
     written = {text.get_position(): text.get_text() for text in ax.texts}
     assert written == {(0, 0): "50", (1, 0): "2", (1, 1): "40", (0, 2): "7", (2, 2): "30"}
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("predicted class", "true class")
-    cells = {(round(p.get_x() + 0.47), round(p.get_y() + 0.47)): p.get_facecolor()[:3] for p in ax.patches}
+    cells = {(round(p.get_x() + 0.47), round(p.get_y() + 0.47)): p.get_facecolor() for p in ax.patches}
     assert cells.keys() == written.keys()  # no cell for a pair that does not occur
     right = {cells[i, i] for i in range(3)}
     assert len(right) == 1 and not right & {cells[1, 0], cells[0, 2]}
-    assert sum(cells[0, 2]) < sum(cells[1, 0])  # seven mistakes are darker than two
+    assert cells[0, 2][:3] == cells[1, 0][:3] != cells[0, 0][:3]
+    assert cells[0, 2][3] > cells[1, 0][3]  # seven mistakes are stronger than two
     assert matrix[0, 0] == 50  # the caller's matrix is left alone
     with pytest.raises(ValueError, match=r"the matrix is \(3, 3\), so it takes 3 names, got 2"):
         plots.confusion_matrix(matrix, ["ape", "bee"])

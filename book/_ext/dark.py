@@ -16,6 +16,7 @@ from io import BytesIO
 import matplotlib
 from IPython import get_ipython
 from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.collections import Collection, LineCollection, QuadMesh
 from matplotlib.colors import Colormap, LinearSegmentedColormap, same_color, to_rgba
 from matplotlib.figure import Figure
@@ -32,6 +33,7 @@ INDIGO = COLOURS["attention"]
 LIGHT_INDIGO = INKS[INDIGO][1]
 PIXELS_PER_INCH = 96  # of a page, where letters of 13 points are then as large as the text beside them
 SHARPNESS = 2  # pixels of a PNG to one of the page
+THIN = 0.75  # a fill with less alpha lets so much dark paper through that letters on it have to be light
 HEAVY = 200_000  # letters of an SVG: above, a PNG is lighter
 # Fonts of about the same width, since a reader's system may lack the one that the layout is made with.
 LETTERS = {"svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"], "svg.hashsalt": "book"}
@@ -66,6 +68,13 @@ def lit(colour):
     return to_rgba(LIGHT_INDIGO, to_rgba(colour)[3]) if same_color(to_rgba(colour)[:3], INDIGO) else colour
 
 
+def lit_letter(colour):
+    """The colour that a letter gets on dark paper: of one of the book's colours, its lighter ink."""
+    inks = (light for on_page, (_, light) in INKS.items() if same_color(to_rgba(colour)[:3], on_page))
+    ink = next(inks, None)
+    return to_rgba(ink, to_rgba(colour)[3]) if ink else lit(colour)
+
+
 def dark_map(colours: Colormap) -> Colormap:
     """A colour map that begins at white paper, for dark paper: from there to as light a colour as the last was dark."""
     last = colours(1.0)
@@ -87,9 +96,8 @@ def lies_on(text: Text, painted: list[Artist]) -> bool:
     return any(holds(artist) for artist in painted)
 
 
-def _painted(fig: Figure) -> list[Artist]:
-    """Images, meshes and filled patches, without the paper."""
-    papers = {fig.patch, *(ax.patch for ax in fig.axes)}
+def _painted(fig: Figure, papers: list[Patch]) -> list[Artist]:
+    """Images, meshes and filled patches, without the paper and what is laid on it thinly."""
     return [
         artist
         for artist in fig.findobj(lambda a: a.get_visible() and a not in papers)
@@ -98,7 +106,7 @@ def _painted(fig: Figure) -> list[Artist]:
             isinstance(artist, Patch)
             and not isinstance(artist, FancyArrowPatch)
             and artist.get_fill()
-            and to_rgba(artist.get_facecolor())[3] > 0.25
+            and to_rgba(artist.get_facecolor())[3] > THIN
             and not is_paper(artist.get_facecolor())
         )
     ]
@@ -123,9 +131,11 @@ def darkened(fig: Figure) -> Iterator[None]:
         undo.append((getattr(artist, f"set_{name}"), getattr(artist, f"get_{name}")()))
         getattr(artist, f"set_{name}")(colour)
 
-    painted, papers = _painted(fig), [fig.patch, *(ax.patch for ax in fig.axes)]
+    every_axes = fig.findobj(Axes)  # with those inside others, which fig.axes leaves out
+    papers = [fig.patch, *(ax.patch for ax in every_axes)]
+    painted = _painted(fig, papers)
     # Through a thin map its image shows, through the bar beside it only paper: that stays white.
-    bars = [ax for ax in fig.axes if ax.get_label() == "<colorbar>"]
+    bars = [ax for ax in every_axes if hasattr(ax, "_colorbar")]
     for patch in papers:
         if patch not in [bar.patch for bar in bars]:
             swap(patch, "facecolor", "none")
@@ -136,7 +146,7 @@ def darkened(fig: Figure) -> Iterator[None]:
         _recolour(image, dark_map(image.get_cmap()))
     on_maps = {image.axes for image in maps}
 
-    def light_up(artist: Artist, name: str) -> None:
+    def light_up(artist: Artist, name: str, lit=lit) -> None:
         colour = getattr(artist, f"get_{name}")()
         if not (isinstance(colour, str) and colour in ("none", "auto")) and lit(colour) is not colour:
             swap(artist, name, lit(colour))
@@ -147,7 +157,7 @@ def darkened(fig: Figure) -> Iterator[None]:
     keys += [patch for bar in bars for patch in bar.patches if patch.get_fill()]
     for artist in [artist for artist in fig.findobj() if artist not in keys] + arrows:
         if isinstance(artist, Text) and not lies_on(artist, painted):
-            light_up(artist, "color")
+            light_up(artist, "color", lit_letter)
         elif isinstance(artist, Line2D):
             for name in ("color", "markeredgecolor", "markerfacecolor"):
                 light_up(artist, name)

@@ -68,11 +68,19 @@ def keep_sizes(page: BeautifulSoup) -> None:
 
 
 def keep_whole(page: BeautifulSoup) -> None:
-    """Let no line end inside code in a sentence if it's short, and of longer code inside no word that is."""
+    """Let no line end inside code in a sentence if it's short, and of longer code inside no word that is.
+
+    A longer word that calls a function may break after the parenthesis, once the name has stood whole.
+    """
     for code in page.select("article code:not(pre code, table code)"):
         for part in [code] if len(code.text) <= SHORT else code.select(".pre"):
             if len(part.text) <= SHORT:
                 part["class"] = [*part.get("class", []), "whole"]
+            elif len(name := part.text.partition("(")[0]) < SHORT and part.string and name != part.text:
+                call = page.new_tag("span", attrs={"class": "whole"}, string=f"{name}(")
+                part.string.replace_with(part.text.removeprefix(call.text))
+                part.insert(0, call)
+                call.insert_after(page.new_tag("wbr"))
 
 
 def keep_rows(page: BeautifulSoup) -> None:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:  # matplotlib takes longer to import than all of this package:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-RIGHT = "#cfe3f1"  # the palette's blue, pale enough for black letters
-
 
 def use_style() -> None:
     """Set matplotlib's defaults for the book: letters one can read on a phone, colours that anyone can tell apart."""
@@ -117,7 +115,8 @@ def heatmap(
 def confusion_matrix(matrix: Shaped[Tensor, "k k"], class_names: list[str], ax: "Axes | None" = None) -> "Axes":
     """Counts of true class (row) against predicted class (column): what is right in blue, mistakes in orange.
 
-    The more frequent a mistake, the darker its cell. A pair that does not occur leaves the page as it is.
+    The more frequent a mistake, the stronger its cell. A pair that does not occur leaves the page as it is. Colours are
+    laid on thinly, so that few mistakes are nearly the page, white or dark, and letters of its ink can be read.
 
     Raises:
         ValueError: when there is not one name for each class.
@@ -130,11 +129,11 @@ def confusion_matrix(matrix: Shaped[Tensor, "k k"], class_names: list[str], ax: 
         )
     ax = ax or plt.figure(figsize=(5.4, 5)).gca()
     most = max(1, int(matrix.clone().fill_diagonal_(0).max()))
-    shade = plt.get_cmap("Oranges")
+    blue, orange = PALETTE[0], PALETTE[4]
     for i, row in enumerate(matrix.tolist()):
         for j, count in enumerate(row):
             if count:
-                colour = RIGHT if i == j else shade(0.06 + 0.46 * count / most)
+                colour = (blue, 0.35) if i == j else (orange, 0.08 + 0.62 * count / most)
                 ax.add_patch(plt.Rectangle((j - 0.47, i - 0.47), 0.94, 0.94, color=colour, lw=0))
                 ax.text(j, i, count, ha="center", va="center", fontsize=11, weight="bold" if i == j else "normal")
     k = len(matrix)
