@@ -127,6 +127,25 @@ def test_the_twin_is_a_picture_of_the_same_size_whose_paper_shows_through(axes):
     assert pictures[0].getpixel(middle) == pictures[1].getpixel(middle)
 
 
+def test_twins_have_their_panels_at_the_same_places():
+    with plt.rc_context({"figure.constrained_layout.use": True}):
+        fig, panels = plt.subplots(1, 2, figsize=(6.6, 3.1))
+    for ax in panels:
+        image = ax.imshow(np.eye(8))
+        ax.set(title="title", xlabel="column")
+    fig.colorbar(image, ax=panels, shrink=0.9, label="value")
+    content, metadata = both(fig)
+    light, dark = (
+        np.array(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"))
+        for data in (content["image/png"], metadata["image/png"]["dark"])
+    )
+    assert light.shape == dark.shape
+    is_yellow = [(abs(picture - np.array([253, 231, 37])) < 20).all(axis=-1) for picture in (light, dark)]
+    assert is_yellow[0].mean() > 0.03 and (is_yellow[0] != is_yellow[1]).mean() < 0.002  # but for blended edges
+    assert fig.get_layout_engine() is not None
+    plt.close(fig)
+
+
 def colours_at(fig, *places) -> list[tuple[int, ...]]:
     """What is seen at each place, an axes and fractions of its width and height, on the page's dark paper."""
     file = io.BytesIO()

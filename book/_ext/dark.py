@@ -213,12 +213,16 @@ def both(fig: Figure) -> tuple[dict, dict] | None:
     """A figure's output, with its dark twin and its size in a page's pixels as metadata; None for an empty figure."""
     if not fig.axes and not fig.lines:
         return None
+    fig.canvas.draw()
+    layout = fig.get_layout_engine()
+    fig.set_layout_engine("none")  # or each further drawing would move the panels a little, and the twins differ
     kind, draw = "image/svg+xml", svg_of
     if not is_drawn(fig) or len(svg_of(fig)[0]) > HEAVY:
         kind, draw = "image/png", png_of
     light, inches = draw(fig)
     with darkened(fig):
         dark, _ = draw(fig, facecolor="none")
+    fig.set_layout_engine(layout or "none")  # None would ask for the default one
     width, height = (round(side * PIXELS_PER_INCH) for side in inches)
     return {kind: light}, {kind: {"dark": dark, "width": width, "height": height}}
 
