@@ -30,7 +30,7 @@ FIGURES = {
     "3.3": Live("attention", live_data.attention, "Attention mixes what is there."),
     "7.9": Live("recipes", live_data.recipes, "One model, two recipes."),
     "8.5": Live("heads", live_data.heads, "A dot for each head.", live_data.every_row),
-    "8.7": Live("growing", live_data.growing, "The mean over all heads and layers as training goes on"),
+    "8.7": Live("growing", live_data.growing, "The mean over all heads and layers as the second training goes on"),
     "10.4": Live("forest", live_data.forest, "What each change does to the validation accuracy"),
     "12.3": Live("ward", live_data.ward, "CIFAR-10 after two epochs: each patient against a healthy model"),
 }
