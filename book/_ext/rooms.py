@@ -11,9 +11,8 @@ NOT_ATTEMPTED = ": not attempted yet."
 
 
 def tidy(page: BeautifulSoup) -> None:
-    for output in page.select("div.cell_output > div.output"):
-        text = output.text
-        if "stream" in output["class"] and NOT_ATTEMPTED in text and text.count("\n") <= 2:
+    for output in page.select("div.cell_output > div.output.stream"):
+        if NOT_ATTEMPTED in output.text and output.text.count("\n") <= 2:
             parent = output.parent
             output.decompose()
             if not parent.find(True):

@@ -145,8 +145,8 @@ def grade(
     if unknown := set(points or ()) - set(known):
         raise ValueError(f"there are points for {', '.join(sorted(unknown))}, which are no exercises")
     cells = {path.stem[3:]: chapter_cells(path) for path in NOTEBOOKS.glob("*.ipynb")}
-    book = {stem: [replace(each, ours=True) for each in statements(own)] for stem, own in cells.items()}
-    handed = _by_student(read_submissions(submissions), {each.text for own in book.values() for each in own})
+    book = {stem: [replace(each, ours=True) for each in statements(kept)] for stem, kept in cells.items()}
+    handed = _by_student(read_submissions(submissions), {each.text for kept in book.values() for each in kept})
     names = list(points) if points else _that_count(handed, known, own, chapters)
     points = points or dict.fromkeys(names, 1)
     wanted = _answers(handed, names, known, book)
@@ -185,8 +185,8 @@ def _that_count(handed: Mapping, known: Mapping[str, str], own: Sequence[str], c
     Otherwise those of each file's chapter: the one of which it defines most functions.
     """
     asked = {stem[3:] for stem in chosen_chapters(chapters)} if chapters else set()
-    for _, own_ in (each for files in handed.values() for each in files if not chapters):
-        defined = {name for each in own_ if each.defines and not each.ours for name in each.writes} & known.keys()
+    for _, written in (each for files in handed.values() for each in files if not chapters):
+        defined = {name for each in written if each.defines and not each.ours for name in each.writes} & known.keys()
         held = Counter(known[name] for name in defined)
         asked |= {chapter for chapter, number in held.items() if number == max(held.values())}
     return [name for name, chapter in known.items() if chapter in asked and name not in own] + list(own)
