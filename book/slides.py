@@ -260,7 +260,7 @@ def article_of(page: BeautifulSoup) -> Tag:
     """A page's article, without what a page is read with, and with addresses that hold from the slides' folder."""
     article = page.select_one("article")
     for live in article.select(".live-figure"):
-        live.find_previous_sibling().append(live)
+        live.find_previous_sibling("div").append(live)
         live["data-prevent-swipe"] = ""  # a finger in it turns no slide
     unlike = ":not(.live-figure *)"
     for element in article.select(f".headerlink, script{unlike}, style, details, .chapter-line, button{unlike}"):

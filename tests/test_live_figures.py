@@ -136,8 +136,8 @@ def test_words_and_data_reach_the_page_unchanged(one, tmp_path, monkeypatch):
     assert (tmp_path / "live/attention.js").read_text() == '(globalThis.liveFigures ??= {}).attention = {"more":1};\n'
     assert [e.get("class") for e in again.article.find_all(recursive=False)[1:]] == [
         ["cell"],
-        ["live-figure"],
         ["figure-caption"],
+        ["live-figure"],
     ]
 
 

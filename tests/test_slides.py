@@ -65,7 +65,7 @@ def test_a_live_figure_comes_along_with_its_picture():
 <button class="fig-switch" aria-controls="live-3-1">Make it live</button><div class="fig-stage" id="live-3-1"></div>
 <script type="application/json">{json.dumps({"data": 1})}</script></div>"""
     page = BeautifulSoup(
-        PAGE.replace('<p class="figure-caption">', f'{invitation}<p class="figure-caption">'), "html.parser"
+        PAGE.replace('<details class="deeper">', f'{invitation}<details class="deeper">'), "html.parser"
     )
     slide = next(each for _, some in slides.deck(slides.article_of(page), "") for each in some if each.kind == "wide")
     body = BeautifulSoup(slide.body, "html.parser")

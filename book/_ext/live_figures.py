@@ -1,6 +1,6 @@
 """Figures of the chapters that a reader can change: the picture comes first, and a button under it makes it live.
 
-Notebooks know nothing of this. On a finished page, each caption that :data:`FIGURES` names gets an invitation above it,
+Notebooks know nothing of this. On a finished page, each caption that :data:`FIGURES` names gets an invitation below it,
 with the figure's data and words as JSON; ``book/_ext/live.py`` adds the module that draws. Without JavaScript and on
 paper the picture stays alone.
 """
@@ -82,7 +82,7 @@ def place(page: BeautifulSoup, up: str, static: Path) -> None:
         if above is None or not above.select_one(".cell_output img"):
             raise ValueError(f"live figure {live.module!r} finds no picture above {wanted!r}")
         words = json.loads(WORDS.read_text(encoding="utf-8"))
-        captions[number].insert_before(BeautifulSoup(element(number, live, words, up), "html.parser"))
+        captions[number].insert_after(BeautifulSoup(element(number, live, words, up), "html.parser"))
         if live.later:
             file = static / f"live/{live.module}.js"
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,7 @@
 _NAMES = {
     "patches": "num_patches patchify unpatchify kernel_to_matrix pad_to_patches",
     "positions": "order_blind add_cls_token sincos_1d position_similarity sincos_2d shift_matrix resample_pos_embed",
-    "attention": "softmax_rows attention_weights row_entropy fuse_qkv split_heads merge_heads weights_from_kernel "
+    "attention": "softmax_rows attention_weights row_entropy split_heads merge_heads fuse_qkv weights_from_kernel "
     "rows_are_independent",
     "encoder": "pre_norm_block layer_norm gelu drop_path norm_is_alive drop_path_rates block_multiply_adds",
     "model": "forward_features pool_tokens count_parameters cross_entropy softmax_loss_floor confusion_counts",
