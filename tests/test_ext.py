@@ -12,7 +12,7 @@ from dark import INDIGO, LIGHT_INDIGO
 from figures import Twins, as_webp, dark_svg, drawing, figures_of, size_of
 from fontTools.ttLib import TTFont
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from pages import COLAB_BADGE, finish, hang, keep_icons, keep_rows, keep_sizes, keep_whole
+from pages import COLAB_BADGE, finish, hang, keep_icons, keep_rows, keep_together, keep_whole
 from PIL import Image
 from rooms import tidy as tidy_page
 from signatures import named
@@ -44,8 +44,20 @@ def test_stand_ins_are_found_in_what_a_notebook_printed():
 
 def test_a_line_ends_before_or_after_a_size():
     page = BeautifulSoup("<p>2 × 3</p><article><p>16 × 16 <code>2 × 3</code> a × 3</p></article>", "html.parser")
-    keep_sizes(page)
+    keep_together(page)
     assert page.text == "2 × 316\u00a0×\u00a016 2 × 3 a × 3"
+
+
+def test_a_figure_keeps_its_number_a_per_cent_its_sign_and_a_name_its_hyphen():
+    html = "<p>Figure 3.2 has 5 % of CIFAR-10, chapter 7 a ViT-B/16, x-rays aside</p>"
+    page = BeautifulSoup(f"<article>{html}<code>a 5 % b</code></article>{html}", "html.parser")
+    keep_together(page)
+    told, kept = (
+        "Figure\u00a03.2 has 5\u00a0% of CIFAR-10, chapter\u00a07 a ViT-B/16, x-rays aside",
+        page.select(".whole"),
+    )
+    assert page.article.p.text == told and page.code.text == "a 5 % b" and str(page).endswith(html)
+    assert [name.text for name in kept] == ["CIFAR-10", "ViT-B/16"]
 
 
 def folded_cell(title: str, output: str) -> str:
@@ -157,12 +169,17 @@ def test_webp_loses_nothing_but_of_a_photograph(tmp_path):
 
 
 def test_the_diagram_s_paper_turns_dark_and_its_flower_stays():
+    cell = 'stroke="{}" stroke-width="0.8"'
     shapes = {
         '<rect fill="#FFFFFF" stroke="#1F1F1F"/>': '<rect fill="#121212" stroke="#E2E2E2"/>',
         '<rect fill="#BFE0F5" stroke="none"/>': '<rect fill="#BFE0F5" stroke="none"/>',  # the sky above the flower
         '<rect fill="#0072B2"/>': '<rect fill="#0072B2"/>',
         f'<path stroke="{INDIGO}"/>': f'<path stroke="{LIGHT_INDIGO}"/>',
         '<rect fill="#EEECF5"/>': '<rect fill="#EEECF5"/>',  # a cell of the attention table
+        '<text fill="#FFFFFF">3</text>': '<text fill="#FFFFFF">3</text>',  # on a badge
+        '<text fill="#0072B2">patches</text>': '<text fill="#62B5EA">patches</text>',
+        # a cell of a token
+        f'<rect fill="#DCEFFA" {cell.format("#FFFFFF")}/>': f'<rect fill="#DCEFFA" {cell.format("#121212")}/>',
     }
     for light, dark in shapes.items():
         assert dark_svg(light) == dark

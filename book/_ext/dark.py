@@ -17,7 +17,7 @@ import matplotlib
 from IPython import get_ipython
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.collections import Collection, LineCollection, QuadMesh
+from matplotlib.collections import Collection, LineCollection, PathCollection, QuadMesh
 from matplotlib.colors import Colormap, LinearSegmentedColormap, same_color, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage, _ImageBase
@@ -62,7 +62,7 @@ def is_light(colour) -> bool:
 
 
 def lit(colour):
-    """The colour that a line, a letter or a fill gets on dark paper."""
+    """The colour that a fill, or a line on an image, gets on dark paper."""
     if is_ink(colour):
         return to_rgba(INK, to_rgba(colour)[3])
     return to_rgba(LIGHT_INDIGO, to_rgba(colour)[3]) if same_color(to_rgba(colour)[:3], INDIGO) else colour
@@ -73,6 +73,13 @@ def lit_letter(colour):
     inks = (light for on_page, (_, light) in INKS.items() if same_color(to_rgba(colour)[:3], on_page))
     ink = next(inks, None)
     return to_rgba(ink, to_rgba(colour)[3]) if ink else lit(colour)
+
+
+def lit_line(colour):
+    """The colour that a line or a mark gets on dark paper: as a letter; of a pale grey, as quiet a one on the dark."""
+    *channels, alpha = to_rgba(colour)
+    pale = min(channels) > 0.6 and max(channels) < 0.95 and max(channels) - min(channels) < 0.03
+    return (*[1.05 - channels[0]] * 3, alpha) if pale else lit_letter(colour)
 
 
 def dark_map(colours: Colormap) -> Colormap:
@@ -145,6 +152,7 @@ def darkened(fig: Figure) -> Iterator[None]:
         undo.append((_recolour, image, image.get_cmap()))
         _recolour(image, dark_map(image.get_cmap()))
     on_maps = {image.axes for image in maps}
+    on_images = {image.axes for image in fig.findobj(AxesImage)}
 
     def light_up(artist: Artist, name: str, lit=lit) -> None:
         colour = getattr(artist, f"get_{name}")()
@@ -160,7 +168,7 @@ def darkened(fig: Figure) -> Iterator[None]:
             light_up(artist, "color", lit_letter)
         elif isinstance(artist, Line2D):
             for name in ("color", "markeredgecolor", "markerfacecolor"):
-                light_up(artist, name)
+                light_up(artist, name, lit if artist.axes in on_images else lit_line)
             if artist.axes in on_maps and is_paper(artist.get_color()):  # the lines between a map's cells
                 swap(artist, "color", dark_paper(artist.get_color()))
             if artist.get_markerfacecolor() != "none" and is_paper(artist.get_markerfacecolor()):
@@ -177,7 +185,8 @@ def darkened(fig: Figure) -> Iterator[None]:
             for name in ("edgecolor", "facecolor"):
                 colours = list(getattr(artist, f"get_{name}")())
                 if colours and not (name == "facecolor" and isinstance(artist, LineCollection)):
-                    swap(artist, name, [lit(colour) for colour in colours])
+                    marks = isinstance(artist, LineCollection | PathCollection) and artist.axes not in on_images
+                    swap(artist, name, [(lit_line if marks else lit)(colour) for colour in colours])
     try:
         yield
     finally:

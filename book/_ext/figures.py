@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
-from dark import LIGHT_INDIGO
 from PIL import Image
 
-from vit_tutorial.plots.colours import COLOURS
+from vit_tutorial.plots.colours import COLOURS, INKS
 from vit_tutorial.plots.diagram import PIXELS, tint
 
 ATTENTION_BOX = tint(COLOURS["attention"])
@@ -35,21 +34,27 @@ class Twins:
 def dark_svg(svg: str) -> str:
     """The diagram for dark paper: pale colours turn dark and inks light; strong ones, the flower and the table stay."""
 
-    def turned(found: re.Match) -> str:
-        name, colour = found.groups()
-        if name == "fill" and colour in PIXELS.values():
-            return found[0]
-        if name == "stroke" and colour == COLOURS["attention"]:
-            return f'{name}="{LIGHT_INDIGO}"'
+    def turned(element: str, name: str, colour: str) -> str:
         hue, light, saturation = colorsys.rgb_to_hls(*(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)))
+        letter, cell = element == "text", element == "cell" and saturation > 0.1
+        if name == "fill" and (colour in PIXELS.values() or cell or (letter and colour == "#FFFFFF")):
+            return colour  # as light as in the picture, and the number on a badge
+        if colour in INKS and (letter or (name == "stroke" and colour == COLOURS["attention"])):
+            return INKS[colour][1]
         in_table = 0.66 < hue < 0.75 and saturation > 0.05 and colour != ATTENTION_BOX
         pale, ink = light > 0.78 or (saturation < 0.1 and light > 0.45), saturation < 0.15 and light < 0.45
         if in_table or not (pale or ink):
-            return found[0]
+            return colour
         rgb = colorsys.hls_to_rgb(hue, 1 - 0.93 * light, saturation * (0.6 if pale else 1))
-        return f'{name}="#{"".join(f"{round(255 * value):02X}" for value in rgb)}"'
+        return f"#{''.join(f'{round(255 * value):02X}' for value in rgb)}"
 
-    return re.sub(r'(fill|stroke)="(#[0-9A-F]{6})"', turned, svg)
+    def turn(found: re.Match) -> str:
+        element = "cell" if 'stroke="#FFFFFF" stroke-width="0.8"' in found[0] else found[1]
+        return re.sub(
+            r'(fill|stroke)="(#[0-9A-F]{6})"', lambda part: f'{part[1]}="{turned(element, *part.groups())}"', found[0]
+        )
+
+    return re.sub(r"<(\w+)[^>]*>", turn, svg)
 
 
 def size_of(image: bytes) -> tuple[int, int]:

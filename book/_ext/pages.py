@@ -36,7 +36,9 @@ NEEDED_BY = {
 }
 
 CODE = re.compile(r'(?<=<div class="highlight"><pre>).*?(?=</pre>)', re.DOTALL)  # a tag ends in its line
-SIZE = re.compile(r"(?<=\d) × (?=\d)")
+# Where no line may end: in a size such as 16 × 16, before a per cent sign, before the number of a figure.
+TOGETHER = re.compile(r"(?<=\d) (?=×\s\d)|(?<=\d\s×) (?=\d)|(?<=\d) (?=%)|(?<=igure) (?=\d)|(?<=hapter) (?=\d)")
+NAME = re.compile(r"\b(CIFAR-10|ImageNet-\w+|ViT-\w+(?:/\d+)?)\b")
 SHORT = 30  # letters that fit the narrowest window
 TAGS = re.compile(r"(<[^>]*>)")
 
@@ -60,11 +62,15 @@ def hang(html: str) -> str:
     return CODE.sub(lambda code: "\n".join(map(hung, code[0].split("\n"))), html)
 
 
-def keep_sizes(page: BeautifulSoup) -> None:
-    """Let no line end within a size such as 16 × 16."""
-    for text in page.find_all(string=SIZE):
-        if text.find_parent("article") and not text.find_parent(["pre", "code", "script", "math", "svg"]):
-            text.replace_with(SIZE.sub("\u00a0×\u00a0", text))
+def keep_together(page: BeautifulSoup) -> None:
+    """Let no line end within a size such as 16 × 16, in "Figure 3.2" or "5 %", nor at the hyphen of CIFAR-10."""
+    for text in page.find_all(string=True):
+        if not text.find_parent("article") or text.find_parent(["pre", "code", "script", "style", "math", "svg"]):
+            continue
+        parts = NAME.split(TOGETHER.sub("\u00a0", text))
+        for i, part in enumerate(parts):  # every second one is a name
+            text.insert_before(page.new_tag("span", attrs={"class": "whole"}, string=part) if i % 2 else part)
+        text.extract()
 
 
 def keep_whole(page: BeautifulSoup) -> None:
@@ -152,7 +158,7 @@ def finish(html: str, folder: Path, out: Path, notebook: nbformat.NotebookNode |
         elif Path(image["src"]).name in twins:
             show_twins(image, twins[Path(image["src"]).name], out / "_images", cache)
     size_images(page, folder)
-    keep_sizes(page)
+    keep_together(page)
     keep_whole(page)
     keep_rows(page)
     live_figures.place(page, up, out / "_static")

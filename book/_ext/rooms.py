@@ -2,6 +2,7 @@
 
 - A folded cell that goes on with a "Going deeper" stands inside it, its result in view once that is open.
 - An exercise that no one has attempted says nothing.
+- The titles of folded cells have the text's apostrophes.
 """
 
 from bs4 import BeautifulSoup, Tag
@@ -17,6 +18,9 @@ def tidy(page: BeautifulSoup) -> None:
             output.decompose()
             if not parent.find(True):
                 parent.decompose()
+    for title in page.select("article summary p"):
+        if title.string:
+            title.string = title.string.replace("'", "’")  # as the text has it
     for room in page.select("details:not(.hide)"):
         if room.summary and room.summary.text.strip().startswith(GOING_DEEPER):
             while _goes_on(cell := room.find_next_sibling()):
