@@ -380,7 +380,7 @@ def captions(visit: Visit) -> list[str]:
             figure = e;
           }
           if (!e.matches('.figure-caption')) continue;
-          const [, kind, number] = e.textContent.match(/^(Figure|Table) \d+\.(\d+)\./) ?? [];
+          const [, kind, number] = e.textContent.match(/^(Figure|Table)\s\d+\.(\d+)\./) ?? [];
           if (kind === 'Figure') figure = null;
           if (+number !== (numbers[kind] = (numbers[kind] ?? 0) + 1)) faults.push(`out of order: ${called(e)}`);
         }

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
-from dark import INDIGO, INK, LIGHT_INDIGO, PAPER, SHADED_PAPER, both, darkened, is_ink, is_paper, svg_of
+from dark import INDIGO, INK, LIGHT_BLUE, LIGHT_INDIGO, PAPER, SHADED_PAPER, both, darkened, is_ink, is_paper, svg_of
 from matplotlib.colors import LinearSegmentedColormap, ListedColormap, same_color, to_hex, to_rgb
 from matplotlib.patches import Rectangle
 from PIL import Image
@@ -38,7 +38,7 @@ def test_ink_turns_light_and_comes_back(axes):
     before = axes.title.get_color()
     with darkened(axes.figure):
         assert same_color(black.get_color(), INK)
-        assert same_color(blue.get_color(), "#62B5EA")
+        assert same_color(blue.get_color(), LIGHT_BLUE)
         assert same_color(indigo.get_color(), LIGHT_INDIGO)
         assert same_color(axes.title.get_color(), INK) and same_color(axes.xaxis.label.get_color(), INK)
         assert all(same_color(label.get_color(), INK) for label in axes.get_xticklabels())
@@ -48,17 +48,21 @@ def test_ink_turns_light_and_comes_back(axes):
     assert axes.get_facecolor() == axes.figure.get_facecolor() == (1, 1, 1, 1)
 
 
-def test_lines_and_marks_get_the_letters_inks_and_pale_ones_stay_quiet_but_not_bars_nor_what_lies_on_an_image(axes):
+def test_blue_lines_and_marks_turn_lighter_and_pale_ones_stay_quiet_but_not_bars_nor_what_lies_on_an_image(axes):
     other = axes.figure.add_axes([0, 0, 0.1, 0.1])
     other.imshow([[0.0, 1.0]], cmap="viridis")
     (on_image,) = other.plot([0, 1], color="#0072B2")
     (green,), divider = axes.plot([0, 1], "o", color="#009E73", mfc="white"), axes.axvline(0.5, color="0.8")
+    (grey,) = axes.plot([0, 1], "s-", color="0.4")  # its marks have the line's colour
     dots, level, bars = axes.scatter([0], [0], c="#0072B2"), axes.hlines(0, 0, 1, "#D55E00"), axes.bar([0], [1])
     bars[0].set_facecolor("#0072B2")
     with darkened(axes.figure):
-        assert to_hex(green.get_markeredgecolor()) == "#35c99c" and to_hex(green.get_markerfacecolor()) == PAPER
+        assert to_hex(green.get_markeredgecolor()) == "#009e73" and to_hex(green.get_markerfacecolor()) == PAPER
         assert to_hex(divider.get_color()) == to_hex((0.25, 0.25, 0.25))
-        assert [to_hex(marks.get_edgecolor()[0]) for marks in (dots, level)] == ["#62b5ea", "#ff9352"]
+        assert [to_hex(get()) for get in (grey.get_color, grey.get_markerfacecolor, grey.get_markeredgecolor)] == [
+            INK
+        ] * 3
+        assert [to_hex(marks.get_edgecolor()[0]) for marks in (dots, level)] == [LIGHT_BLUE.lower(), "#d55e00"]
         assert to_hex(bars[0].get_facecolor()) == to_hex(on_image.get_color()) == "#0072b2"
     assert (divider.get_color(), on_image.get_color()) == ("0.8", "#0072B2")
 

@@ -175,7 +175,7 @@ def test_the_diagram_s_paper_turns_dark_and_its_flower_stays():
         '<rect fill="#BFE0F5" stroke="none"/>': '<rect fill="#BFE0F5" stroke="none"/>',  # the sky above the flower
         '<rect fill="#0072B2"/>': '<rect fill="#0072B2"/>',
         f'<path stroke="{INDIGO}"/>': f'<path stroke="{LIGHT_INDIGO}"/>',
-        '<rect fill="#EEECF5"/>': '<rect fill="#EEECF5"/>',  # a cell of the attention table
+        '<rect fill="#EEECF5"/>': '<rect fill="#313036"/>',  # a weight of 1/12 in the attention table
         '<text fill="#FFFFFF">3</text>': '<text fill="#FFFFFF">3</text>',  # on a badge
         '<text fill="#0072B2">patches</text>': '<text fill="#62B5EA">patches</text>',
         # a cell of a token

@@ -348,7 +348,7 @@ def test_links_lead_to_sections_that_there_are():
         chapter, _, title = link.text.partition(": ")
         heading = section.find(["h2", "h3"])
         assert heading.get_text().removesuffix("#").strip() == title
-        assert page.h1.get_text().startswith(f"{chapter.removeprefix('Chapter ')} · ")
+        assert page.h1.get_text().startswith(f"{' '.join(chapter.split()).removeprefix('Chapter ')} · ")
 
 
 # When something is missing -----------------------------------------------------------------------------------------

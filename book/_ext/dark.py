@@ -31,6 +31,7 @@ from vit_tutorial.plots.colours import COLOURS, INKS
 INK, PAPER, SHADED_PAPER = "#e6e6e6", "#121212", "#262626"  # the dark theme's text and page
 INDIGO = COLOURS["attention"]
 LIGHT_INDIGO = INKS[INDIGO][1]
+BLUE, LIGHT_BLUE = COLOURS["query"], "#3A93D0"  # lighter than on paper, and darker than the palette's sky blue
 PIXELS_PER_INCH = 96  # of a page, where letters of 13 points are then as large as the text beside them
 SHARPNESS = 2  # pixels of a PNG to one of the page
 THIN = 0.75  # a fill with less alpha lets so much dark paper through that letters on it have to be light
@@ -76,10 +77,12 @@ def lit_letter(colour):
 
 
 def lit_line(colour):
-    """The colour that a line or a mark gets on dark paper: as a letter; of a pale grey, as quiet a one on the dark."""
+    """The colour that a line or a mark gets on dark paper: lighter if it is blue; of a pale grey, a dark one."""
     *channels, alpha = to_rgba(colour)
     pale = min(channels) > 0.6 and max(channels) < 0.95 and max(channels) - min(channels) < 0.03
-    return (*[1.05 - channels[0]] * 3, alpha) if pale else lit_letter(colour)
+    if pale:
+        return (*[1.05 - channels[0]] * 3, alpha)
+    return to_rgba(LIGHT_BLUE, alpha) if same_color(channels, BLUE) else lit(colour)
 
 
 def dark_map(colours: Colormap) -> Colormap:
@@ -154,10 +157,11 @@ def darkened(fig: Figure) -> Iterator[None]:
     on_maps = {image.axes for image in maps}
     on_images = {image.axes for image in fig.findobj(AxesImage)}
 
-    def light_up(artist: Artist, name: str, lit=lit) -> None:
-        colour = getattr(artist, f"get_{name}")()
-        if not (isinstance(colour, str) and colour in ("none", "auto")) and lit(colour) is not colour:
-            swap(artist, name, lit(colour))
+    def light_up(artist: Artist, *names: str, lit=lit) -> None:
+        colours = [getattr(artist, f"get_{name}")() for name in names]  # all at once: a mark may follow its line
+        for name, colour in zip(names, colours, strict=True):
+            if not (isinstance(colour, str) and colour in ("none", "auto")) and lit(colour) is not colour:
+                swap(artist, name, lit(colour))
 
     arrows = [text.arrow_patch for text in fig.findobj(Annotation) if text.arrow_patch]
     # The key to an image's colours has to keep them, and so do the arrows at a bar's ends.
@@ -165,14 +169,15 @@ def darkened(fig: Figure) -> Iterator[None]:
     keys += [patch for bar in bars for patch in bar.patches if patch.get_fill()]
     for artist in [artist for artist in fig.findobj() if artist not in keys] + arrows:
         if isinstance(artist, Text) and not lies_on(artist, painted):
-            light_up(artist, "color", lit_letter)
+            light_up(artist, "color", lit=lit_letter)
         elif isinstance(artist, Line2D):
-            for name in ("color", "markeredgecolor", "markerfacecolor"):
-                light_up(artist, name, lit if artist.axes in on_images else lit_line)
+            mark = artist.get_markerfacecolor()
+            in_line = lit if artist.axes in on_images - on_maps else lit_line
+            light_up(artist, "color", "markeredgecolor", "markerfacecolor", lit=in_line)
             if artist.axes in on_maps and is_paper(artist.get_color()):  # the lines between a map's cells
                 swap(artist, "color", dark_paper(artist.get_color()))
-            if artist.get_markerfacecolor() != "none" and is_paper(artist.get_markerfacecolor()):
-                swap(artist, "markerfacecolor", dark_paper(artist.get_markerfacecolor()))
+            if mark != "none" and is_paper(mark):
+                swap(artist, "markerfacecolor", dark_paper(mark))
         elif isinstance(artist, Patch) and artist not in papers:
             filled, on_light = artist.get_fill(), artist.get_fill() and is_light(artist.get_facecolor())
             for name in ("edgecolor", "facecolor") if filled else ("edgecolor",):

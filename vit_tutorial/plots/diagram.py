@@ -29,7 +29,7 @@ FLOWER = [
     "eeeeeeeeeeee",
 ]
 PIXELS = {
-    ".": "#BFE0F5", "Y": "#F7C948", "w": "#FEFEFE", "r": "#D98BB5", "R": "#C2588F",
+    ".": "#BFE0F5", "Y": "#F7C948", "w": "#FDFDFE", "r": "#D98BB5", "R": "#C2588F",
     "o": "#E69F00", "g": "#009E73", "e": "#A67C52",
 }  # fmt: skip
 PATCH, GRID = 4, 3
