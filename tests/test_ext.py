@@ -60,6 +60,11 @@ def test_a_figure_keeps_its_number_a_per_cent_its_sign_and_a_name_its_hyphen():
     assert [name.text for name in kept] == ["CIFAR-10", "ViT-B/16"]
 
 
+def test_titles_of_rooms_and_tables_have_the_text_s_apostrophes():
+    html = "<article><details><summary>It's <code>'a'</code></summary>It's.</details><caption>ViT's</caption></article>"
+    assert BeautifulSoup(tidy(html), "html.parser").text == "It’s 'a'It's.ViT’s"
+
+
 def folded_cell(title: str, output: str) -> str:
     return (
         f'<div class="cell tag_hide-cell"><details class="hide above-input"><summary><p>{title}</p></summary>'

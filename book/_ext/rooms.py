@@ -2,8 +2,10 @@
 
 - A folded cell that goes on with a "Going deeper" stands inside it, its result in view once that is open.
 - An exercise that no one has attempted says nothing.
-- The titles of folded cells have the text's apostrophes.
+- Titles of rooms and tables have the text's apostrophes.
 """
+
+import re
 
 from bs4 import BeautifulSoup, Tag
 
@@ -18,9 +20,10 @@ def tidy(page: BeautifulSoup) -> None:
             output.decompose()
             if not parent.find(True):
                 parent.decompose()
-    for title in page.select("article summary p"):
-        if title.string:
-            title.string = title.string.replace("'", "’")  # as the text has it
+    for title in page.select("article :is(summary, caption)"):
+        for words in title.find_all(string=re.compile("'")):
+            if not words.find_parent("code"):
+                words.replace_with(words.replace("'", "’"))
     for room in page.select("details:not(.hide)"):
         if room.summary and room.summary.text.strip().startswith(GOING_DEEPER):
             while _goes_on(cell := room.find_next_sibling()):
