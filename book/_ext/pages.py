@@ -14,7 +14,7 @@ import live_figures
 import nbformat
 import rooms
 import stand_ins
-from bs4 import BeautifulSoup, Tag
+from bs4 import BeautifulSoup, Comment, Tag
 from figures import Twins, as_webp, drawing, figures_of, size_of
 from fontTools import subset
 
@@ -68,6 +68,8 @@ def keep_together(page: BeautifulSoup) -> None:
         if not text.find_parent("article") or text.find_parent(["pre", "code", "script", "style", "math", "svg"]):
             continue
         parts = NAME.split(TOGETHER.sub("\u00a0", text))
+        if parts == [text] or isinstance(text, Comment):
+            continue
         for i, part in enumerate(parts):  # every second one is a name
             text.insert_before(page.new_tag("span", attrs={"class": "whole"}, string=part) if i % 2 else part)
         text.extract()
