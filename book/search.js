@@ -34,7 +34,7 @@ const useOf = (page, query) => {
 Search.makeSearchSummary = (html, keywords, anchor) => {
   const article = new DOMParser().parseFromString(html, "text/html").querySelector("article");
   const part = (anchor && article.querySelector(`[id="${anchor.slice(1)}"]`)) || article;
-  part.querySelectorAll("h1, .chapter-line, .headerlink, script, style, math, .math, .cell, svg, summary")
+  part.querySelectorAll("h1, .chapter-line, .headerlink, script, style, math, .cell, svg, summary")
     .forEach((element) => element.remove());
   const text = part.textContent.replace(/\s+/g, " ").trim();
   const found = [...keywords].map((word) => text.toLowerCase().indexOf(word)).filter((place) => place > 120);

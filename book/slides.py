@@ -246,7 +246,7 @@ def deck(article: Tag, book: str) -> list[tuple[str, list[Slide]]]:
                 if caption:
                     slides[-1].notes.append(str(caption))
             slides += [table_slide(table, lead()) for table in element.select(".cell_output table")]
-        elif "math" in classes or element.name in ("ul", "ol") or "highlight" in str(classes):
+        elif "formula" in classes or element.name in ("ul", "ol") or "highlight" in str(classes):
             slides.append(Slide(f"{lead()}{element}", f"words {_length(str(element))}"))
         elif table := element.select_one("table"):
             slides.append(table_slide(table, lead()))

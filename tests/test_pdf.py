@@ -163,7 +163,7 @@ def test_the_printed_book_has_numbers_bookmarks_and_no_address_of_this_machine(t
 
 # What a box must not do on paper: reach over the edge, or hold more than it shows. (For one that reaches over the edge
 # Chromium would shrink the whole book.)
-CUT = """() => [...document.querySelectorAll("article, article :is(pre, table, img, .output, div.math :is(svg, math))")]
+CUT = """() => [...document.querySelectorAll("article, article :is(pre, table, img, .output, div.formula math)")]
     .filter((box) => box.getBoundingClientRect().right > box.closest("article").getBoundingClientRect().right + 1
         || box.matches("article, pre, .output") && box.scrollWidth > box.clientWidth + 1
         || getComputedStyle(box).overflowY != "visible" && box.scrollHeight > box.clientHeight + 1)

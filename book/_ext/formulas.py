@@ -38,9 +38,12 @@ def mathml(node: nodes.math | nodes.math_block) -> str:
 
 
 def visit(translator, node) -> None:
-    """Write a formula, in the text or in a block of its own, which scrolls where it is too wide."""
+    """Write a formula, in the text or in a block of its own, which scrolls where it is too wide.
+
+    Not in the class "math": there the theme, and scripts such as MathJax, expect TeX that is yet to be rendered.
+    """
     tag = "div" if isinstance(node, nodes.math_block) else "span"
-    translator.body.append(f"{translator.starttag(node, tag, '', CLASS='math notranslate')}{mathml(node)}</{tag}>")
+    translator.body.append(f"{translator.starttag(node, tag, '', CLASS='formula notranslate')}{mathml(node)}</{tag}>")
     raise nodes.SkipNode
 
 

@@ -106,6 +106,8 @@ def lighten(page: BeautifulSoup) -> None:
             element.decompose()
         elif "src" in element.attrs and "documentation_options" not in told and not page.select_one("#search-results"):
             element["defer"] = ""
+    for sheet in page.select("link[href*='styles/theme.css']"):  # it only imports this one, at a round trip's cost
+        sheet["href"] = sheet["href"].replace("styles/theme.css", "basic.css")
 
 
 def show_twins(image: Tag, twins: Twins, images: Path, cache: Path) -> None:
