@@ -15,6 +15,7 @@ from pathlib import Path
 
 import nbformat
 from dark import LIGHT_INDIGO, SHADED_PAPER
+from matplotlib.colors import to_hex, to_rgb
 from PIL import Image
 
 from vit_tutorial.plots.colours import COLOURS, INKS
@@ -36,23 +37,20 @@ def dark_svg(svg: str) -> str:
     """The diagram for dark paper: pale colours turn dark and inks light; strong ones and the flower stay."""
 
     def turned(element: str, name: str, colour: str) -> str:
-        hue, light, saturation = colorsys.rgb_to_hls(*(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)))
+        hue, light, saturation = colorsys.rgb_to_hls(*to_rgb(colour))
         letter, cell = element == "text", element == "cell" and saturation > 0.1
         if name == "fill" and (colour in PIXELS.values() or cell or (letter and colour == "#FFFFFF")):
             return colour  # as light as in the picture, and the number on a badge
         if colour in INKS and (letter or (name == "stroke" and colour == COLOURS["attention"])):
             return INKS[colour][1]
         if 0.66 < hue < 0.75 and saturation > 0.05 and colour != ATTENTION_BOX:  # a weight: the more, the lighter
-            weight = (255 - int(colour[1:3], 16)) / (255 - int(COLOURS["attention"][1:3], 16))
-            none, whole = ([int(end[i : i + 2], 16) for i in (1, 3, 5)] for end in (SHADED_PAPER, LIGHT_INDIGO))
-            return (
-                f"#{''.join(f'{round((1 - weight) * a + weight * b):02X}' for a, b in zip(none, whole, strict=True))}"
-            )
+            weight = (1 - to_rgb(colour)[0]) / (1 - to_rgb(COLOURS["attention"])[0])
+            ends = zip(to_rgb(SHADED_PAPER), to_rgb(LIGHT_INDIGO), strict=True)
+            return to_hex([(1 - weight) * none + weight * whole for none, whole in ends]).upper()
         pale, ink = light > 0.78 or (saturation < 0.1 and light > 0.45), saturation < 0.15 and light < 0.45
         if not (pale or ink):
             return colour
-        rgb = colorsys.hls_to_rgb(hue, 1 - 0.93 * light, saturation * (0.6 if pale else 1))
-        return f"#{''.join(f'{round(255 * value):02X}' for value in rgb)}"
+        return to_hex(colorsys.hls_to_rgb(hue, 1 - 0.93 * light, saturation * (0.6 if pale else 1))).upper()
 
     def turn(found: re.Match) -> str:
         element = "cell" if 'stroke="#FFFFFF" stroke-width="0.8"' in found[0] else found[1]
