@@ -1,7 +1,7 @@
 """The book as one PDF to hand out: `make pdf` joins the built pages, and a headless Chromium prints them.
 
-Two pages are left out: the API, which one searches and nobody reads from end to end, and the page to draw on. So is all
-folded code, since what imports, draws and checks is no reading matter; side rooms, hints and solutions are open.
+Left out are the API, which one searches and nobody reads from end to end, and the pages about what a screen can do. So
+is all folded code, since what imports, draws and checks is no reading matter; side rooms, hints and solutions are open.
 book/_static/print.css, which a single page that is printed obeys too, has the rules of the paper.
 """
 
@@ -26,7 +26,7 @@ ROOT = build.ROOT
 HTML = build.BUILD / "html"
 JOINED = build.BUILD / "pdf" / "book.html"
 PDF = build.BUILD / "the-vision-transformer-from-scratch.pdf"
-LEFT_OUT = {"book/api", "book/live"}
+LEFT_OUT = {"book/api", "book/live", "book/accessibility", "book/changes"}
 SHORT = 10  # lines of code that stay on one page
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 WORDS = re.compile(r"[_.(=](?=\w)|[a-z](?=[A-Z])")
@@ -134,8 +134,10 @@ def printed(html: str, page: str, pages: list[str]) -> Tag:
         words = WORDS.sub(r"\g<0><wbr/>", escape(name.text))
         name.replace_with(BeautifulSoup(f'<span class="pre">{words}</span>', "html.parser"))
     for caption in article.select("p.figure-caption"):
-        picture = caption.find_previous_sibling().select_one(".cell_output")
-        if picture:  # where the page has no room for both, the text that follows goes first, as the style sheet has it
+        above = caption.find_previous_sibling()
+        if picture := above and above.select_one(
+            ".cell_output"
+        ):  # where the page has no room for both, the text that follows goes first, as the style sheet has it
             caption.wrap(Tag(name="div", attrs={"class": "floating"})).insert(0, picture.extract())
     for code in article.select("pre"):
         if code.text.count("\n") < SHORT:
