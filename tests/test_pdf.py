@@ -260,6 +260,13 @@ COVERED = """() => {
 }"""
 
 
+# A picture whose sides are no longer in proportion.
+SQUEEZED = """() => [...document.querySelectorAll("article img")]
+    .filter((image) => image.checkVisibility() && getComputedStyle(image).objectFit == "fill"
+        && Math.abs(image.width / image.height / (image.naturalWidth / image.naturalHeight) - 1) > 0.03)
+    .map((image) => image.closest("article").id + ": " + image.alt)"""
+
+
 def in_print(page: Path, script: str) -> list[str]:
     """What a script finds on a page of HTML, as it would be printed."""
     with sync_playwright() as playwright:
@@ -282,6 +289,7 @@ def test_no_box_of_the_book_is_cut_in_print_and_nothing_waits_for_a_hand():
     assert in_print(pdf.JOINED, TO_PRESS) == []
     assert in_print(pdf.JOINED, TRIANGLES) == []
     assert in_print(pdf.JOINED, COVERED) == []
+    assert in_print(pdf.JOINED, SQUEEZED) == []
     assert "@title" not in pdf.JOINED.read_text(encoding="utf-8")
 
 
