@@ -1,12 +1,13 @@
 """The book as one PDF to hand out: `make pdf` joins the built pages, and a headless Chromium prints them.
 
-The API page is left out: one searches it, and nobody reads it from end to end. So is all folded code, since what
-imports, draws and checks is no reading matter; side rooms, hints and solutions are open. book/_static/print.css, which
-a single page that is printed obeys too, has the rules of the paper.
+Left out are the API, which one searches and nobody reads from end to end, and the pages about what a screen can do. So
+is all folded code, since what imports, draws and checks is no reading matter; side rooms, hints and solutions are open.
+book/_static/print.css, which a single page that is printed obeys too, has the rules of the paper.
 """
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import build
 import yaml
+from _ext.head import pages_address
 from bs4 import BeautifulSoup, Tag
 from pypdf import PdfReader, PdfWriter
 from pypdf.generic import NameObject, TextStringObject
@@ -24,9 +26,10 @@ ROOT = build.ROOT
 HTML = build.BUILD / "html"
 JOINED = build.BUILD / "pdf" / "book.html"
 PDF = build.BUILD / "the-vision-transformer-from-scratch.pdf"
-LEFT_OUT = "book/api"
-SHORT = 16  # lines of code that stay on one page
+LEFT_OUT = {"book/api", "book/live", "book/accessibility", "book/changes"}
+SHORT = 10  # lines of code that stay on one page
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+WORDS = re.compile(r"[_.(=](?=\w)|[a-z](?=[A-Z])")
 NO_BROWSER = """The PDF is printed by Chromium or Chrome, and neither is here. On Debian: sudo apt install chromium.
 If yours has another name or place: make pdf CHROMIUM=/path/to/chrome"""
 
@@ -57,14 +60,16 @@ TEMPLATE = """<!DOCTYPE html>
 </html>
 """
 IMPRINT = """Printed on {today:%d %B %Y} from <a href="{url}">{url}</a>.<br>There each chapter is a notebook that runs,
-with the code that draws its figures and checks its numbers.<br>Code: MIT. Prose and figures: CC BY 4.0."""
+with the cells that draw its figures and check its numbers: where the text names a cell that isn’t here, it’s there.<br>
+Code: MIT. Prose and figures: CC BY 4.0."""
 
 
 def contents() -> dict[str, list[str]]:
     """The parts of the book and their pages, in the order of _toc.yml; the front page has no part."""
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
     parts = {part["caption"]: [chapter["file"] for chapter in part["chapters"]] for part in toc["parts"]}
-    return {part: [page for page in pages if page != LEFT_OUT] for part, pages in {"": [toc["root"]], **parts}.items()}
+    kept = {part: [page for page in pages if page not in LEFT_OUT] for part, pages in parts.items()}
+    return {"": [toc["root"]], **{part: pages for part, pages in kept.items() if pages}}
 
 
 def anchor(page: str, fragment: str = "") -> str:
@@ -77,23 +82,29 @@ def from_joined(address: str, page: str) -> str:
     return Path(os.path.relpath(HTML / Path(page).parent / address, JOINED.parent)).as_posix()
 
 
+def repository() -> str:
+    """The address of the book's repository."""
+    return yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["repository"]["url"]
+
+
 def turn_links(article: Tag, page: str, pages: list[str]) -> list[str]:
     """Point links at the joined pages, number those that leave the book, and return the addresses of these.
 
-    A link to a page that isn't printed becomes plain words.
+    A link to a page that isn't printed leads to where that is published; an image that opens itself becomes an image.
     """
-    addresses = []
+    published, addresses = pages_address(repository()), []
     for link in article.select("a[href]"):
-        target, _, fragment = link["href"].partition("#")
+        target, mark, fragment = link["href"].partition("#")
         inside = os.path.normpath(Path(page).parent / target).removesuffix(".html") if target else page
-        if "://" in target:
+        if "://" not in target and inside in pages:
+            link["href"] = f"#{anchor(inside, fragment)}"
+        elif "://" in target or target.endswith(".html"):
+            link["href"] = link["href"] if "://" in target else f"{published}{inside}.html{mark}{fragment}"
             if not link.text.startswith(("http", "arXiv:", "doi:")):  # those tell their address on paper, too
                 addresses += [link["href"]] if link["href"] not in addresses else []
                 note = Tag(name="sup", attrs={"class": "link-note"})
                 note.string = str(addresses.index(link["href"]) + 1)
-                link.insert_after(note)
-        elif inside in pages:
-            link["href"] = f"#{anchor(inside, fragment)}"
+                (link.strong.append if link.strong else link.insert_after)(note)
         else:
             link.unwrap()
     return addresses
@@ -111,6 +122,23 @@ def printed(html: str, page: str, pages: list[str]) -> Tag:
     for element in article.select("[src]"):
         element["src"] = from_joined(element["src"], page)
         del element["loading"]
+    for comment in article.select("pre .c1"):
+        if comment.text.startswith("# @title"):  # it names the cell in Colab; on paper its summary does
+            line = comment.find_parent(class_="line") or comment
+            line.next_sibling.replace_with(line.next_sibling[1:])
+            line.decompose()
+    for caption in article.select("caption"):  # Chromium tears a table's caption off, but not a paragraph before it
+        caption.name, caption["class"] = "p", "table-caption"
+        caption.find_parent("table").insert_before(caption.extract())
+    for name in article.select("table:has(td:nth-of-type(5)) code .pre"):  # a long one breaks before its next word
+        words = WORDS.sub(r"\g<0><wbr/>", escape(name.text))
+        name.replace_with(BeautifulSoup(f'<span class="pre">{words}</span>', "html.parser"))
+    for caption in article.select("p.figure-caption"):
+        above = caption.find_previous_sibling()
+        if picture := above and above.select_one(
+            ".cell_output"
+        ):  # where the page has no room for both, the text that follows goes first, as the style sheet has it
+            caption.wrap(Tag(name="div", attrs={"class": "floating"})).insert(0, picture.extract())
     for code in article.select("pre"):
         if code.text.count("\n") < SHORT:
             code["class"] = [*code.get("class", []), "short"]
@@ -149,7 +177,7 @@ def join(built: dict[str, str], parts: dict[str, list[str]], numbers: dict[str, 
     articles[front].h1.string = "Introduction"
     titles = {page: article.h1.text for page, article in articles.items()}
     pictures = [from_joined(f"../_static/look-{name}.jpg", front) for name in ("photograph", "petals", "rim", "heart")]
-    url = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["repository"]["url"]
+    url = repository()
     return TEMPLATE.format(
         title=escape(title),
         head="\n".join(f'<link rel="stylesheet" href="{escape(sheet)}">' for sheet in style_sheets(built)),
