@@ -49,9 +49,9 @@ def test_a_line_ends_before_or_after_a_size():
 
 
 def test_a_vector_stays_in_one_line_and_numbers_of_a_sentence_do_not():
-    page = BeautifulSoup("<article>in 1, 2 and (0, 10, 2), not (1, b, 2)</article>", "html.parser")
+    page = BeautifulSoup("<article>eq. 4 in 1, 2 and (0, 10, 2), not (1, b, 2)</article>", "html.parser")
     keep_together(page)
-    assert page.text == "in 1, 2 and (0,\u00a010,\u00a02), not (1, b, 2)"
+    assert page.text == "eq.\u00a04 in 1, 2 and (0,\u00a010,\u00a02), not (1, b, 2)"
 
 
 def test_a_figure_keeps_its_number_a_per_cent_its_sign_and_a_name_its_hyphen():
@@ -259,9 +259,9 @@ def test_no_line_ends_at_a_hyphen_inside_a_word_of_code():
 def test_a_word_of_code_that_fills_a_narrow_line_may_break_before_a_dot_or_after_a_bracket():
     line = '    <span class="k">return</span> <span class="o">a</span>.mean(<span class="mf">1.5</span>) &lt; {}'
     for long, pieces in (
-        ("self.mlp(norm(x)).mean(0)[f(1.5)]", ["self", ".mlp(", "norm(", "x))", ".mean(", "0)[", "f(", "1.5)]"]),
+        ("self.mlp(norm(x)).mean(0)[f(1.5)]", ["self.mlp(", "norm(", "x))", ".mean(", "0)[", "f(", "1.5)]"]),
         ("x.y(z)", ["x.y(z)"]),
-        ('"ab.cd/ef_gh_ij_kl_mn_op_qr_st_uv"', ['"ab', ".cd/", 'ef_gh_ij_kl_mn_op_qr_st_uv"']),
+        ('"ab.cd/efghi.kl_mn_op_qr_st_uv_wx"', ['"ab.cd/', "efghi", '.kl_mn_op_qr_st_uv_wx"']),
     ):
         shown = BeautifulSoup(hang(f'<div class="highlight"><pre>{line.format(long)}\n</pre></div>'), "html.parser")
         assert shown.text == f"    return a.mean(1.5) < {long}\n"
@@ -282,18 +282,23 @@ def test_what_is_printed_of_a_matrix_is_a_table_between_its_words():
     for table in page("table"):
         table.replace_with("#")
     assert [part.text for part in page.select(".matrices")] == ["tensor(#, dtype=x)", "(tensor(#), tensor(#))"]
+    assert [part.text for part in page.select(".matrices .whole")] == 3 * ["tensor(#"]
 
 
 def test_a_column_of_words_gets_room_and_long_code_in_it_may_break():
     name = '<code><span class="pre">{}</span></code>'
     long, short = name.format("vit.embeddings.cls_token(1.5)"), name.format("vit.norm")
-    rows = f'<tr><th style="a:b">x</th><th>{15 * "y"}</th></tr><tr><td>{80 * "z"}</td><td>{long} {short}</td></tr>'
-    page = BeautifulSoup(f'<article><table class="table">{rows}</table><table><td>x</table></article>', "html.parser")
+    heads = '<tr><th>x</th><th style="a:b">x</th><th>x</th><th>x</th></tr>'
+    cells = "".join(f"<td>{cell}</td>" for cell in (60 * "y", 60 * "z", "22 min", f"{long} {short}"))
+    output = f'<div class="text_html"><table class="table">{heads}<tr>{cells}</tr></table></div>'
+    page = BeautifulSoup(f"<article>{output}<table><td>x</table></article>", "html.parser")
     give_room(page)
     styles = [cell["style"] for cell in page.select("[style]")]
-    assert styles == [f"a:b;--room:{WORDS}ch", "--room:15ch"]  # 0.4 times 38 letters
-    pieces = ["vit", ".embeddings", ".cls_token(", "1.5)", "vit.norm"]
-    assert [part.text for part in page.select(".pre")] == pieces and len(page.select("wbr")) == 3
+    assert styles == ["--room:12ch", f"a:b;--room:{WORDS}ch", "--room:6ch", "--room:13ch"]  # a third of 38 letters
+    assert page.div["class"] == ["text_html", "pst-scrollable-table-container"]
+    assert [part.text for part in page.select(".whole")] == ["vit.norm"]
+    pieces = ["vit.embeddings", ".cls_token(", "1.5)", "vit.norm"]
+    assert [part.text for part in page.select(".pre")] == pieces and len(page.select("wbr")) == 2
 
 
 def test_short_code_in_a_sentence_stays_in_one_line_and_of_long_code_each_short_word():

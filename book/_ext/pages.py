@@ -38,15 +38,16 @@ NEEDED_BY = {
 CODE = re.compile(r'(?<=<div class="highlight"><pre>).*?(?=</pre>)', re.DOTALL)  # a tag ends in its line
 # Where no line may end: in 16 × 16, before a per cent sign, before the number of a figure, in a vector such as (0, 1).
 TOGETHER = re.compile(
-    r"(?<=\d) (?=[×·]\s\d)|(?<=\d\s[×·]) (?=\d)|(?<=\d) (?=%)|(?<=igure) (?=\d)|(?<=hapter) (?=\d)"
+    r"(?<=\d) (?=[×·]\s\d)|(?<=\d\s[×·]) (?=\d)|(?<=\d) (?=%)|(?<=igure) (?=\d)|(?<=hapter) (?=\d)|(?<=eq\.) (?=\d)"
     r"|(?<=\d,) (?=\d+(?:, \d+)*\))"
 )
 NAME = re.compile(r"\b(CIFAR-10|ImageNet-\w+|ViT-\w+(?:/\d+)?)\b")
 SHORT = 30  # letters that fit the narrowest window
 TAGS = re.compile(r"(<[^>]*>)")
-BREAKS = re.compile(r"(?<=[(\[/])(?=\w)|(?=\.[A-Za-z_])")  # of a long word: after what opens a bracket, before a dot
-WORDS = 20  # letters that a column of words gets in a narrow window
-MATRIX = re.compile(r"(?<=tensor\()\[\[([^][]*(?:\],\s*\[[^][]*)*)\]\]")
+# Of a long word: after what opens a bracket, and before a dot, unless that leaves a short name such as self.
+BREAKS = re.compile(r"(?<=[(\[/])(?=\w)|(?:(?<=\w{5})|(?<=[)\]]))(?=\.[A-Za-z_])")
+WORDS = 18  # letters that a column of words gets in a narrow window
+MATRIX = re.compile(r"tensor\(\[\[([^][]*(?:\],\s*\[[^][]*)*)\]\]")
 
 
 def breakable(line: str) -> str:
@@ -123,7 +124,8 @@ def show_matrices(page: BeautifulSoup) -> None:
             if i % 2 == 0:
                 shown.append(re.sub(r"\s+", " ", part))
                 continue
-            shown.append(table := page.new_tag("table"))
+            shown.append(whole := page.new_tag("span", attrs={"class": "whole"}, string="tensor("))
+            whole.append(table := page.new_tag("table"))
             for row in re.split(r"\],\s*\[", part):
                 table.append(line := page.new_tag("tr"))
                 line.extend(page.new_tag("td", string=number.strip()) for number in row.split(","))
@@ -131,15 +133,22 @@ def show_matrices(page: BeautifulSoup) -> None:
 
 
 def give_room(page: BeautifulSoup) -> None:
-    """Tell a table's columns how wide they have to be in a narrow window: a cell of words takes three lines there.
+    """Tell a table's columns how wide they have to be in a narrow window: a cell of words takes about three lines.
 
-    Code in a table may break where ``BREAKS`` says, if it is long.
+    The first column stays in view while others scroll, so it gets less. Long code may break where ``BREAKS`` says.
     """
     for table in page.select("article table:is(.table, .vit-table)"):
+        if output := table.find_parent("div", class_="text_html"):
+            output["class"].append("pst-scrollable-table-container")
         for column in zip(*(row.find_all(["th", "td"]) for row in table.select("tr")), strict=True):
-            longest = max(len(cell.text) for cell in column)
-            room = min(round(0.4 * longest), WORDS)  # two lines and a half, for words are uneven
+            head, *cells = (len(cell.text) for cell in column)
+            most = WORDS if column[0].find_previous_sibling() else WORDS * 2 // 3
+            longest = max(cells, default=0)
+            room = longest if longest < 10 else min(round(max(head, longest) / 3), most)
             column[0]["style"] = f"{column[0].get('style', '')};--room:{room}ch".lstrip(";")
+        for code in table.select("code"):
+            if len(code.text) < 10:
+                code["class"] = [*code.get("class", []), "whole"]
         for word in table.select("code .pre"):
             if len(word.text) > WORDS:
                 first, *others = BREAKS.split(word.text)
