@@ -279,6 +279,7 @@ def test_what_is_printed_of_a_matrix_is_a_table_between_its_words():
     assert [part.text.strip() for part in page.select("pre")] == list(others)
     tables = [[[cell.text for cell in row("td")] for row in table("tr")] for table in page("table")]
     assert tables == [[["1", "-2"], ["3", "4"]], [["1"], ["2"]], [["5."]]]
+    assert page.table.text == "1 -2 \n3 4 \n"
     for table in page("table"):
         table.replace_with("#")
     assert [part.text for part in page.select(".matrices")] == ["tensor(#, dtype=x)", "(tensor(#), tensor(#))"]

@@ -128,7 +128,9 @@ def show_matrices(page: BeautifulSoup) -> None:
             whole.append(table := page.new_tag("table"))
             for row in re.split(r"\],\s*\[", part):
                 table.append(line := page.new_tag("tr"))
-                line.extend(page.new_tag("td", string=number.strip()) for number in row.split(","))
+                for number in row.split(","):
+                    line.extend([page.new_tag("td", string=number.strip()), " "])
+                table.append("\n")  # its text still has rows and columns
         printed.replace_with(shown)
 
 
