@@ -152,7 +152,7 @@ def caption_of(caption: Tag) -> str:
 def code_slides(cell: Tag, lead: str) -> Iterator[Slide]:
     """Code in view and what it prints; on a slide of its own, where the two don't fit on one."""
     code = cell.select_one(".cell_input pre")
-    printed = [pre for pre in cell.select(".cell_output pre") if pre.get_text().strip()]
+    printed = [pre for pre in cell.select(".cell_output :is(pre, .matrices)") if pre.get_text().strip()]
     lines = [pre.get_text().rstrip("\n").split("\n") for pre in (code, *printed)]
     room = HEIGHT - (60 if lead else 0) - 40 * len(printed)
     together = fitting([line for some in lines for line in some], room)

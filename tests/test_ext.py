@@ -12,7 +12,7 @@ from dark import INDIGO, LIGHT_INDIGO
 from figures import Twins, as_webp, dark_svg, drawing, figures_of, size_of
 from fontTools.ttLib import TTFont
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from pages import COLAB_BADGE, finish, hang, keep_icons, keep_rows, keep_together, keep_whole
+from pages import COLAB_BADGE, WORDS, finish, give_room, hang, keep_icons, keep_together, keep_whole, show_matrices
 from PIL import Image
 from rooms import tidy as tidy_page
 from signatures import named
@@ -43,9 +43,15 @@ def test_stand_ins_are_found_in_what_a_notebook_printed():
 
 
 def test_a_line_ends_before_or_after_a_size():
-    page = BeautifulSoup("<p>2 × 3</p><article><p>16 × 16 <code>2 × 3</code> a × 3</p></article>", "html.parser")
+    page = BeautifulSoup("<p>2 × 3</p><article><p>16 × 16 <code>2 × 3</code> a × 3 · 4</p></article>", "html.parser")
     keep_together(page)
-    assert page.text == "2 × 316\u00a0×\u00a016 2 × 3 a × 3"
+    assert page.text == "2 × 316\u00a0×\u00a016 2 × 3 a × 3\u00a0·\u00a04"
+
+
+def test_a_vector_stays_in_one_line_and_numbers_of_a_sentence_do_not():
+    page = BeautifulSoup("<article>eq. 4 in 1, 2 and (0, 10, 2), not (1, b, 2)</article>", "html.parser")
+    keep_together(page)
+    assert page.text == "eq.\u00a04 in 1, 2 and (0,\u00a010,\u00a02), not (1, b, 2)"
 
 
 def test_a_figure_keeps_its_number_a_per_cent_its_sign_and_a_name_its_hyphen():
@@ -250,18 +256,50 @@ def test_no_line_ends_at_a_hyphen_inside_a_word_of_code():
     assert found.text == f"close(a, b, 1e-4) --name a-b - c  # {40 * 'y'}-z\n"
 
 
-def test_what_is_printed_of_a_matrix_keeps_its_rows():
+def test_a_word_of_code_that_fills_a_narrow_line_may_break_before_a_dot_or_after_a_bracket():
+    line = '    <span class="k">return</span> <span class="o">a</span>.mean(<span class="mf">1.5</span>) &lt; {}'
+    for long, pieces in (
+        ("self.mlp(norm(x)).mean(0)[f(1.5)]", ["self.mlp(", "norm(", "x))", ".mean(", "0)[", "f(", "1.5)]"]),
+        ("x.y(z)", ["x.y(z)"]),
+        ('"ab.cd/efghi.kl_mn_op_qr_st_uv_wx"', ['"ab.cd/', "efghi", '.kl_mn_op_qr_st_uv_wx"']),
+    ):
+        shown = BeautifulSoup(hang(f'<div class="highlight"><pre>{line.format(long)}\n</pre></div>'), "html.parser")
+        assert shown.text == f"    return a.mean(1.5) < {long}\n"
+        for wbr in shown.select("wbr"):
+            wbr.replace_with("|")
+        assert shown.text.split("< ")[1].strip().split("|") == pieces
+
+
+def test_what_is_printed_of_a_matrix_is_a_table_between_its_words():
     output = '<div class="cell_output"><div class="output text_plain"><pre>{}\n</pre></div></div>'
-    texts = (
-        "tensor([[1, 2],\n[3, 4]])",
-        "(tensor([[1],\n[2]]), 3)",
-        "tensor([[1]])",
-        "tensor([1,\n2])",
-        "{'a': 1,\n2: 3}",
-    )
-    page = BeautifulSoup("".join(map(output.format, texts)), "html.parser")
-    keep_rows(page)
-    assert [part.text.strip() for part in page.select(".matrix")] == list(texts[:2])
+    others = ("tensor([[1]])", "tensor([1,\n2])", "{'a': 1,\n2: 3}", "tensor([[[1],\n[2]]])")
+    matrices = ("tensor([[1, -2],\n        [3,  4]], dtype=x)", "(tensor([[1],\n[2]]),\n tensor([[ 5.]]))")
+    page = BeautifulSoup("".join(map(output.format, others + matrices)), "html.parser")
+    show_matrices(page)
+    assert [part.text.strip() for part in page.select("pre")] == list(others)
+    tables = [[[cell.text for cell in row("td")] for row in table("tr")] for table in page("table")]
+    assert tables == [[["1", "-2"], ["3", "4"]], [["1"], ["2"]], [["5."]]]
+    assert page.table.text == "1 -2 \n3 4 \n"
+    for table in page("table"):
+        table.replace_with("#")
+    assert [part.text for part in page.select(".matrices")] == ["tensor(#, dtype=x)", "(tensor(#), tensor(#))"]
+    assert [part.text for part in page.select(".matrices .whole")] == 3 * ["tensor(#"]
+
+
+def test_a_column_of_words_gets_room_and_long_code_in_it_may_break():
+    name = '<code><span class="pre">{}</span></code>'
+    long, short = name.format("vit.embeddings.cls_token(1.5)"), name.format("vit.norm")
+    heads = '<tr><th>x</th><th style="a:b">x</th><th>x</th><th>x</th></tr>'
+    cells = "".join(f"<td>{cell}</td>" for cell in (60 * "y", 60 * "z", "22 min", f"{long} {short}"))
+    output = f'<div class="text_html"><table class="table">{heads}<tr>{cells}</tr></table></div>'
+    page = BeautifulSoup(f"<article>{output}<table><td>x</table></article>", "html.parser")
+    give_room(page)
+    styles = [cell["style"] for cell in page.select("[style]")]
+    assert styles == ["--room:12ch", f"a:b;--room:{WORDS}ch", "--room:6ch", "--room:13ch"]  # a third of 38 letters
+    assert page.div["class"] == ["text_html", "pst-scrollable-table-container"]
+    assert [part.text for part in page.select(".whole")] == ["vit.norm"]
+    pieces = ["vit.embeddings", ".cls_token(", "1.5)", "vit.norm"]
+    assert [part.text for part in page.select(".pre")] == pieces and len(page.select("wbr")) == 2
 
 
 def test_short_code_in_a_sentence_stays_in_one_line_and_of_long_code_each_short_word():

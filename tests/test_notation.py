@@ -34,8 +34,8 @@ def table(first_heading: str) -> list[list[str]]:
 
 
 def code(cell: str) -> list[str]:
-    """The names in a cell. Long ones stand in two pieces, so that a line may break between them."""
-    return re.findall(r"`([^`]+)`", cell.replace(".` `", "."))
+    """The names in a cell."""
+    return re.findall(r"`([^`]+)`", cell)
 
 
 def layers(column: int) -> dict[str, list[str]]:

@@ -36,11 +36,33 @@ NEEDED_BY = {
 }
 
 CODE = re.compile(r'(?<=<div class="highlight"><pre>).*?(?=</pre>)', re.DOTALL)  # a tag ends in its line
-# Where no line may end: in a size such as 16 × 16, before a per cent sign, before the number of a figure.
-TOGETHER = re.compile(r"(?<=\d) (?=×\s\d)|(?<=\d\s×) (?=\d)|(?<=\d) (?=%)|(?<=igure) (?=\d)|(?<=hapter) (?=\d)")
+# Where no line may end: in 16 × 16, before a per cent sign, before the number of a figure, in a vector such as (0, 1).
+TOGETHER = re.compile(
+    r"(?<=\d) (?=[×·]\s\d)|(?<=\d\s[×·]) (?=\d)|(?<=\d) (?=%)|(?<=igure) (?=\d)|(?<=hapter) (?=\d)|(?<=eq\.) (?=\d)"
+    r"|(?<=\d,) (?=\d+(?:, \d+)*\))"
+)
 NAME = re.compile(r"\b(CIFAR-10|ImageNet-\w+|ViT-\w+(?:/\d+)?)\b")
 SHORT = 30  # letters that fit the narrowest window
 TAGS = re.compile(r"(<[^>]*>)")
+# Of a long word: after what opens a bracket, and before a dot, unless that leaves a short name such as self.
+BREAKS = re.compile(r"(?<=[(\[/])(?=\w)|(?:(?<=\w{5})|(?<=[)\]]))(?=\.[A-Za-z_])")
+WORDS = 18  # letters that a column of words gets in a narrow window
+MATRIX = re.compile(r"tensor\(\[\[([^][]*(?:\],\s*\[[^][]*)*)\]\]")
+
+
+def breakable(line: str) -> str:
+    """Let a line of code end inside a word that is too long for a narrow window: see ``BREAKS``."""
+    text, places = unescape(TAGS.sub("", line)), set()
+    for word in re.finditer(rf"\S{{{SHORT + 1},}}", text):
+        places |= {found.start() for found in BREAKS.finditer(text, *word.span())}
+    letters, at = re.findall(r"<[^>]*>|&#?\w+;|.", line), 0
+    for i, letter in enumerate(letters if places else ()):
+        if letter.startswith("<"):
+            continue
+        if at in places:
+            letters[i] = f"<wbr/>{letter}"
+        at += 1
+    return "".join(letters)
 
 
 def hang(html: str) -> str:
@@ -51,7 +73,7 @@ def hang(html: str) -> str:
         if len(text) <= SHORT:
             return line
         indent = len(text) - len(text.lstrip())
-        line = "".join(part if part.startswith("<") else whole(part) for part in TAGS.split(line))
+        line = "".join(part if part.startswith("<") else whole(part) for part in TAGS.split(breakable(line)))
         return f'{" " * indent}<span class="line" style="--in: {indent}">{line.replace(" " * indent, "", 1)}</span>'
 
     def whole(text: str) -> str:
@@ -91,11 +113,50 @@ def keep_whole(page: BeautifulSoup) -> None:
                 call.insert_after(page.new_tag("wbr"))
 
 
-def keep_rows(page: BeautifulSoup) -> None:
-    """Mark what PyTorch prints of a matrix: its columns stand below one another, so no row may break."""
+def show_matrices(page: BeautifulSoup) -> None:
+    """Set what PyTorch prints of a matrix as one, a table of its numbers between the words around it."""
     for printed in page.select(".cell_output .text_plain pre"):
-        if re.match(r"\(?tensor\(\[\[", printed.text) and "\n" in printed.text.strip():
-            printed["class"] = [*printed.get("class", []), "matrix"]
+        words = MATRIX.split(printed.text.strip())
+        if len(words) == 1 or "\n" not in printed.text.strip():
+            continue
+        shown = page.new_tag("div", attrs={"class": "matrices"})
+        for i, part in enumerate(words):
+            if i % 2 == 0:
+                shown.append(re.sub(r"\s+", " ", part))
+                continue
+            shown.append(whole := page.new_tag("span", attrs={"class": "whole"}, string="tensor("))
+            whole.append(table := page.new_tag("table"))
+            for row in re.split(r"\],\s*\[", part):
+                table.append(line := page.new_tag("tr"))
+                for number in row.split(","):
+                    line.extend([page.new_tag("td", string=number.strip()), " "])
+                table.append("\n")  # its text still has rows and columns
+        printed.replace_with(shown)
+
+
+def give_room(page: BeautifulSoup) -> None:
+    """Tell a table's columns how wide they have to be in a narrow window: a cell of words takes about three lines.
+
+    The first column stays in view while others scroll, so it gets less. Long code may break where ``BREAKS`` says.
+    """
+    for table in page.select("article table:is(.table, .vit-table)"):
+        if output := table.find_parent("div", class_="text_html"):
+            output["class"].append("pst-scrollable-table-container")
+        for column in zip(*(row.find_all(["th", "td"]) for row in table.select("tr")), strict=True):
+            head, *cells = (len(cell.text) for cell in column)
+            most = WORDS if column[0].find_previous_sibling() else WORDS * 2 // 3
+            longest = max(cells, default=0)
+            room = longest if longest < 10 else min(round(max(head, longest) / 3), most)
+            column[0]["style"] = f"{column[0].get('style', '')};--room:{room}ch".lstrip(";")
+        for code in table.select("code"):
+            if len(code.text) < 10:
+                code["class"] = [*code.get("class", []), "whole"]
+        for word in table.select("code .pre"):
+            if len(word.text) > WORDS:
+                first, *others = BREAKS.split(word.text)
+                word.string = first
+                for piece in reversed(others):
+                    word.insert_after(page.new_tag("wbr"), page.new_tag("span", attrs={"class": "pre"}, string=piece))
 
 
 def lighten(page: BeautifulSoup) -> None:
@@ -164,7 +225,8 @@ def finish(html: str, folder: Path, out: Path, notebook: nbformat.NotebookNode |
     size_images(page, folder)
     keep_together(page)
     keep_whole(page)
-    keep_rows(page)
+    show_matrices(page)
+    give_room(page)
     live_figures.place(page, up, out / "_static")
     live.enliven(page)
     return page
