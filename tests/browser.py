@@ -368,12 +368,15 @@ def alt_texts(visit: Visit) -> list[str]:
 
 
 def captions(visit: Visit) -> list[str]:
-    """Each result in view that is a figure or a table has its caption, and figures are numbered in order."""
+    """Each result in view that is a figure or a table has its caption, and figures are numbered in order.
+
+    A printed matrix, though a table of numbers, is a value and has none.
+    """
     return visit.page.evaluate(
         r"""() => {
         const faults = [], numbers = {};
         let figure = null;
-        for (const e of shown('article .cell_output :is(img, table), article .figure-caption')) {
+        for (const e of shown('article .cell_output :is(img, table:not(.matrices table)), article .figure-caption')) {
           if (e.matches('table') && !e.querySelector('caption')) faults.push(`no caption: ${called(e)}`);
           if (e.matches('img')) {
             if (figure) faults.push(`no caption: ${called(figure)}`);
