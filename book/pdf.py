@@ -133,11 +133,9 @@ def printed(html: str, page: str, pages: list[str]) -> Tag:
     for name in article.select("table:has(td:nth-of-type(5)) code .pre"):  # a long one breaks before its next word
         words = WORDS.sub(r"\g<0><wbr/>", escape(name.text))
         name.replace_with(BeautifulSoup(f'<span class="pre">{words}</span>', "html.parser"))
-    for caption in article.select("p.figure-caption"):
+    for caption in article.select("p.figure-caption"):  # a page without room for both takes the text that follows first
         above = caption.find_previous_sibling()
-        if picture := above and above.select_one(
-            ".cell_output"
-        ):  # where the page has no room for both, the text that follows goes first, as the style sheet has it
+        if picture := above and above.select_one(".cell_output"):
             caption.wrap(Tag(name="div", attrs={"class": "floating"})).insert(0, picture.extract())
     for code in article.select("pre"):
         if code.text.count("\n") < SHORT:
