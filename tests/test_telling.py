@@ -112,15 +112,15 @@ def test_what_is_always_true_is_no_claim(value):
 
 
 def test_a_table_by_hand():
-    shown = table("Costs.", {"a <b>": ["x", "y"], "n": [50176, -3], "part": [0.12345, None]}, {"part": ".1%"})
+    shown = table("A day's costs.", {"a <b>": ["x", "y"], "n": [50176, -3], "part": [0.12345, None]}, {"part": ".1%"})
     assert repr(shown).splitlines() == [
-        "Costs.",
+        "A day's costs.",
         "a <b>       n    part",
         "x      50,176  12.3\N{NO-BREAK SPACE}%",
         "y          −3",
     ]
     html = shown._repr_html_()
-    assert "<caption>Costs.</caption>" in html
+    assert "<caption>A day’s costs.</caption>" in html
     assert '<th scope="col" style="text-align:left">a &lt;b&gt;</th>' in html
     assert '<th scope="row" style="text-align:left">y</th><td style="text-align:right">−3</td>' in html
 

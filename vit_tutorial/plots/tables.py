@@ -22,12 +22,12 @@ class Table:
             for i, (text, right) in enumerate(zip(row, self.right, strict=True)):
                 kind = "th" if tag == "th" or i == 0 else "td"
                 scope = f' scope="{"col" if tag == "th" else "row"}"' * (kind == "th")
-                out.append(f'<{kind}{scope} style="text-align:{"right" if right else "left"}">{escape(text)}</{kind}>')
+                out.append(f'<{kind}{scope} style="text-align:{"right" if right else "left"}">{_html(text)}</{kind}>')
             return f"<tr>{''.join(out)}</tr>"
 
         body = "".join(cells(row, "td") for row in self.rows)
         return (
-            f'<table class="vit-table"><caption>{escape(self.caption)}</caption>'
+            f'<table class="vit-table"><caption>{_html(self.caption)}</caption>'
             f"<thead>{cells(self.header, 'th')}</thead><tbody>{body}</tbody></table>"
         )
 
@@ -38,6 +38,11 @@ class Table:
             sized = zip(row, widths, self.right, strict=True)
             lines.append("  ".join(text.rjust(w) if right else text.ljust(w) for text, w, right in sized).rstrip())
         return "\n".join(lines)
+
+
+def _html(text: str) -> str:
+    """Text as HTML, with the apostrophes that the book's other text has."""
+    return escape(text.replace("'", "\N{RIGHT SINGLE QUOTATION MARK}"))
 
 
 def table(caption: str, columns: dict[str, Sequence[Any]], formats: dict[str, str] | None = None) -> Table:
