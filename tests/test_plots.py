@@ -66,11 +66,11 @@ def test_spread_patches_by_hand():
 
 def test_heatmap_labels_axes_and_scale():
     values = torch.tensor([[0.0, 0.25, 1.0], [0.5, 0.75, 0.125]], requires_grad=True)  # a parameter, say
-    ax = plots.heatmap(values, xlabel="key", ylabel="query", label="weight", limits=(-1, 2))
+    ax = plots.heatmap(values, xlabel="key", ylabel="query", label="weight")
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("key", "query")
     assert ax.figure.axes[1].get_ylabel() == "weight"
     np.testing.assert_array_equal(ax.images[0].get_array(), values.detach())
-    assert ax.images[0].get_clim() == (-1, 2)
+    assert ax.images[0].get_clim() == (0, 1)
 
 
 def test_confusion_matrix_writes_every_count_and_tells_mistakes_by_their_colour():

@@ -92,21 +92,12 @@ def heatmap(
     xlabel: str = "",
     ylabel: str = "",
     label: str = "",
-    limits: tuple[float, float] | None = None,
 ) -> "Axes":
-    """A matrix as colours, with a scale that is labelled ``label``.
-
-    Args:
-        values: ``(rows, cols)``.
-        limits: values of the scale's two ends; the data's own otherwise.
-    """
+    """A matrix ``(rows, cols)`` as colours, with a scale over all its values that is labelled ``label``."""
     import matplotlib.pyplot as plt
 
     values, ax = values.detach(), ax or plt.figure().gca()
-    low, high = limits or (float(values.min()), float(values.max()))
-    picture = ax.imshow(
-        values.cpu().numpy(), cmap="viridis", vmin=low, vmax=high, aspect="auto", interpolation="nearest"
-    )
+    picture = ax.imshow(values.cpu().numpy(), cmap="viridis", aspect="auto", interpolation="nearest")
     ax.set(xlabel=xlabel, ylabel=ylabel)
     ax.figure.colorbar(picture, ax=ax, label=label)
     return ax
