@@ -121,7 +121,7 @@ def test_overlay_shows_bytes_and_shares_alike():
     image = torch.randint(0, 256, (3, 4, 6), dtype=torch.uint8)
     values = torch.rand(2, 2)
     as_bytes = plots.overlay_map(image, values, "a", (0, 1)).axes.images[0].get_array()
-    np.testing.assert_allclose(as_bytes, 0.4 + 0.6 * (image / 255).mean(0), rtol=1e-5)  # pale and grey
+    np.testing.assert_allclose(as_bytes, 0.55 + 0.35 * (image / 255).mean(0), rtol=1e-5)  # pale and grey
     shares = plots.overlay_map(image / 255, values, "a", (0, 1)).axes.images[0].get_array()
     np.testing.assert_allclose(shares, as_bytes, rtol=1e-5)
 

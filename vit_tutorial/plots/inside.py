@@ -19,7 +19,8 @@ if TYPE_CHECKING:  # see basics.py
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-PALE = 0.4  # black in an image under a map is this grey, so that the map stands out
+# Black and white in an image under a map: so near each other that a pale object isn't taken for a lit one.
+DARKEST, LIGHTEST = 0.55, 0.9
 
 
 def overlay_map(
@@ -58,7 +59,7 @@ def overlay_map(
         check_divisible(f"image {axis}", pixels, "the map's grid of", patches)
         sides.append(pixels // patches)
     grey = image.float().mean(dim=0) / (255 if image.dtype == torch.uint8 else 1)
-    ax.imshow(PALE + (1 - PALE) * grey.cpu().numpy(), cmap="gray", vmin=0, vmax=1)
+    ax.imshow(DARKEST + (LIGHTEST - DARKEST) * grey.cpu().numpy(), cmap="gray", vmin=0, vmax=1)
     pixels = repeat(values, "gh gw -> (gh ph) (gw pw)", ph=sides[0], pw=sides[1])
     ax.set_title(title)
     ax.axis("off")
