@@ -121,7 +121,7 @@ def test_overlay_shows_bytes_and_shares_alike():
     image = torch.randint(0, 256, (3, 4, 6), dtype=torch.uint8)
     values = torch.rand(2, 2)
     as_bytes = plots.overlay_map(image, values, "a", (0, 1)).axes.images[0].get_array()
-    np.testing.assert_allclose(as_bytes, 0.55 + 0.35 * (image / 255).mean(0), rtol=1e-5)  # pale and grey
+    np.testing.assert_allclose(as_bytes, 0.6 + 0.35 * (image / 255).mean(0), rtol=1e-5)  # pale and grey
     shares = plots.overlay_map(image / 255, values, "a", (0, 1)).axes.images[0].get_array()
     np.testing.assert_allclose(shares, as_bytes, rtol=1e-5)
 
@@ -151,7 +151,7 @@ def test_maps_share_one_scale_that_is_drawn():
     panels = [ax for ax in fig.axes if len(ax.images) == 2]
     assert [ax.get_title() for ax in panels] == ["a", "b", "c"]
     for ax, image, values in zip(panels, images, maps, strict=True):
-        np.testing.assert_allclose(ax.images[0].get_array(), 0.4 + 0.6 * image[0], rtol=1e-6)
+        np.testing.assert_allclose(ax.images[0].get_array(), 0.6 + 0.35 * image[0], rtol=1e-6)
         np.testing.assert_array_equal(ax.images[1].get_array()[::2, ::2], values)
         assert ax.images[1].get_clim() == (0, maps.max())
     assert fig.axes[-1].get_ylabel() == "share" and fig.axes[-1]._colorbar.extend == "neither"

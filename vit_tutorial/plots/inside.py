@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # see basics.py
     from matplotlib.image import AxesImage
 
 # Black and white in an image under a map: so near each other that a pale object isn't taken for a lit one.
-DARKEST, LIGHTEST = 0.55, 0.9
+DARKEST, LIGHTEST = 0.6, 0.95
 
 
 def overlay_map(
