@@ -7,7 +7,6 @@ book/_static/print.css, which a single page that is printed obeys too, has the r
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -29,7 +28,6 @@ PDF = build.BUILD / "the-vision-transformer-from-scratch.pdf"
 LEFT_OUT = {"book/api", "book/live", "book/accessibility", "book/changes"}
 SHORT = 10  # lines of code that stay on one page
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-WORDS = re.compile(r"[_.(=](?=\w)|[a-z](?=[A-Z])")
 NO_BROWSER = """The PDF is printed by Chromium or Chrome, and neither is here. On Debian: sudo apt install chromium.
 If yours has another name or place: make pdf CHROMIUM=/path/to/chrome"""
 
@@ -130,9 +128,6 @@ def printed(html: str, page: str, pages: list[str]) -> Tag:
     for caption in article.select("caption"):  # Chromium tears a table's caption off, but not a paragraph before it
         caption.name, caption["class"] = "p", "table-caption"
         caption.find_parent("table").insert_before(caption.extract())
-    for name in article.select("table:has(td:nth-of-type(5)) code .pre"):  # a long one breaks before its next word
-        words = WORDS.sub(r"\g<0><wbr/>", escape(name.text))
-        name.replace_with(BeautifulSoup(f'<span class="pre">{words}</span>', "html.parser"))
     for caption in article.select("p.figure-caption"):  # a page without room for both takes the text that follows first
         above = caption.find_previous_sibling()
         if picture := above and above.select_one(".cell_output"):

@@ -136,6 +136,6 @@ def test_recipes_on_the_api_page_are_those_recorded():
             passes = [(entry["seconds"], run["device"]) for run in runs for entry in run["history"]]
             seconds, device = min(passes)
             data, cost = runs[0]["data"], f"{duration(seconds * recipe.epochs)}, {device}"
-            accuracy = " · ".join(f"{run['test']['accuracy']:.2%}".replace("%", " %") for run in runs)
-        rows.append(f"| `{name}` | {data} | {recipe.epochs} | {cost} | {accuracy} |")
+            accuracy = ", ".join(f"{100 * run['test']['accuracy']:.2f}" for run in runs)
+        rows.append(f"| `{name}` | {accuracy} | {cost} | {recipe.epochs} | {data} |")
     assert table("recipe") == rows

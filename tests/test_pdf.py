@@ -117,16 +117,6 @@ def test_a_caption_stands_before_its_table_and_goes_with_the_picture_above():
     assert article.table.find_previous_sibling("p", class_="table-caption").text == "Table."
 
 
-def test_a_long_name_in_a_narrow_column_may_break_before_its_next_word():
-    name = '<td><code><span class="pre">{}</span></code></td>'
-    wide, narrow = ("<tr>" + name.format("a&lt;b_c.dE(f)") + "<td>x</td>" * others + "</tr>" for others in (3, 4))
-    article = pdf.printed(built("T", f"<table>{wide}</table><table>{narrow}</table>"), "a/one", ["a/one"])
-    assert [code.decode_contents() for code in article.select(".pre")] == [
-        "a&lt;b_c.dE(f)",
-        "a&lt;b_<wbr/>c.<wbr/>d<wbr/>E(<wbr/>f)",
-    ]
-
-
 def test_what_is_for_a_screen_only_is_gone(first):
     assert not first.select(".headerlink, .only-dark, [loading], [src*=badge]")
     assert first.select_one(".chapter-line").text == "40 minutes"

@@ -73,7 +73,7 @@ def test_a_section_that_is_not_there_is_found():
 
 @pytest.mark.parametrize("heading", ["block", "session"])
 def test_a_plan_s_minutes_are_the_cards_and_leave_half_as_much_again(heading):
-    for _, _, exercises, printed in rows(GUIDE, heading):
+    for _, printed, _, exercises in rows(GUIDE, heading):
         together, alone = map(int, printed.split(" + "))
         assert alone == on_their_cards(exercises), exercises
         assert together + 1.5 * alone <= 90, exercises
@@ -82,7 +82,7 @@ def test_a_plan_s_minutes_are_the_cards_and_leave_half_as_much_again(heading):
 def test_homework_takes_what_its_cards_say():
     homework = rows(GUIDE, "after session")
     assert len(homework) == len(rows(GUIDE, "session")) == 8
-    assert all(int(printed) == on_their_cards(exercises) for _, exercises, printed in homework)
+    assert all(int(printed) == on_their_cards(exercises) for _, printed, exercises in homework)
 
 
 def test_the_lectures_take_the_time_that_they_say():
@@ -97,7 +97,7 @@ def test_the_term_s_minutes_are_those_of_the_exercises():
         number = int(path.stem[:2])
         assert f"notebooks/{path.name}" in chapter and chapter.startswith(f"[{number} · ")
         assert f"about {reading} minutes, plus exercises" in read(path).cells[0].source
-        places = {name: where for name, where, *_ in exercise_rows(number)}
+        places = {name: where for name, _, where, *_ in exercise_rows(number)}
         assert int(together) == sum(MINUTES[name] for name, where in places.items() if where == "class")
         assert int(home) == sum(MINUTES[name] for name, where in places.items() if where == "home")
         assert int(reading) + int(together) <= 90
@@ -191,7 +191,7 @@ def test_the_rule_that_the_page_prints():
 def test_a_chapter_has_its_exercises_with_their_minutes(path):
     table, own = exercise_rows(int(path.stem[:2])), paired(read(path))
     assert [row[0] for row in table] == list(own)
-    for name, where, lines, *counts, printed in table:
+    for name, printed, where, lines, *counts in table:
         assert int(lines) == statements(own[name][2]), name
         assert int(printed) == MINUTES[name] == minutes(int(lines), *map(int, counts)), name
         assert where in ("class", "home")

@@ -16,7 +16,7 @@ from vit_tutorial.speed import training_flops
 from vit_tutorial.what_matters import FRACTIONS, SWEEPS, effect_interval, read_rows
 
 NAMES = {"mnist": "MNIST", "shapes": "shapes", "cifar10": "CIFAR-10"}
-SPLITS = {"val": "validation", "test": "test"}
+SPLITS = {"test": "test", "val": "validation"}
 # Every change, in the tables that have them. Beside a shuffle stands the same model without augmentation.
 TABLES = {
     "patches": ("patch-4", "patch-8", "patch-14", "patch-16"),
@@ -39,7 +39,7 @@ PUBLISHED = {"A": "mnist-seed", "B": "cifar10-tiny-seed", "C": "cifar10-small-se
 CHOICES = {
     "softmax before the loss": (lambda r: r.arch == "softmax-head", "softmax-head"),
     "no final norm": (lambda r: not r.model.final_norm, "no-final-norm"),
-    "PyTorch's initialization": (lambda r: r.init == "torch", "torch-init"),
+    "PyTorch’s initialization": (lambda r: r.init == "torch", "torch-init"),
     "constant rate": (lambda r: r.schedule == "constant", "constant-lr"),
     "no warm-up": (lambda r: r.schedule != "constant" and not r.warmup, "no-warmup"),
     "raw pixels": (lambda r: (r.mean, r.std) == (0, 1), "raw-pixels"),
@@ -104,19 +104,18 @@ def pace(rows: list[dict], variant: str) -> float | None:
 
 
 def compare(rows_of: dict[str, list[dict]], variants: tuple[str, ...], caption: str, base: str = "base") -> str:
-    """A table of variants beside their base, for each data set that has them."""
-    columns = {"data": [], "run": [], "runs": []}
-    columns |= {f"{what}{part}": [] for what in SPLITS for part in (", %", ": effect")} | {"s": []}
+    """A table of variants below their base, for each data set that has them. A phone has room for the effects."""
+    columns = {"run": []} | {f"{what}: effect": [] for what in SPLITS} | {f"{what}, %": [] for what in SPLITS}
+    columns |= {"runs": [], "s": []}
     for name, rows in rows_of.items():
         there = [v for v in variants if any(row["variant"] == v for row in rows)]
         for variant in (base, *there) if there else ():
-            columns["data"].append(NAMES[name])
-            columns["run"].append(variant)
-            columns["runs"].append(len(accuracies(rows, variant, "val")))
+            columns["run"].append(f"{NAMES[name]}, {base}" if variant == base else variant)
             for split in SPLITS:
-                columns[f"{split}, %"].append(accuracies(rows, variant, split).mean().item())
                 found = None if variant == base else effect(rows, variant, base, split)
                 columns[f"{split}: effect"].append(told(found))
+                columns[f"{split}, %"].append(accuracies(rows, variant, split).mean().item())
+            columns["runs"].append(len(accuracies(rows, variant, "val")))
             spent = pace(rows, variant)
             columns["s"].append(spent and round(spent))
     return html(caption, columns, dict.fromkeys((f"{split}, %" for split in SPLITS), ".1f"))
@@ -135,12 +134,12 @@ def single_changes(rows: list[dict]) -> list[str]:
 
 
 def the_bases(rows_of: dict[str, list[dict]]) -> str:
-    columns = {"data": [], "epochs": [], "optimizer": [], "rate": [], "positions": [], "runs": [], "of each change": []}
+    columns = {"data": [], "runs": [], "of each change": [], "epochs": [], "rate": [], "positions": [], "optimizer": []}
     for name, rows in rows_of.items():
         recipe, runs = SWEEPS[name].recipes["base"], Counter(row["variant"] for row in rows)
         counts = sorted({runs[variant] for variant in single_changes(rows)})
-        values = NAMES[name], recipe.epochs, recipe.optimizer, f"{recipe.lr:g}", recipe.model.pos_embed
-        values += runs["base"], " or ".join(map(str, counts))
+        values = NAMES[name], runs["base"], " or ".join(map(str, counts)), recipe.epochs, f"{recipe.lr:g}"
+        values += recipe.model.pos_embed, recipe.optimizer
         for column, value in zip(columns.values(), values, strict=True):
             column.append(value)
     return html("The bases of the three sweeps.", columns)
@@ -183,8 +182,9 @@ def equal_variances(rows_of: dict[str, list[dict]]) -> str:
             columns["data"].append(NAMES[name])
             columns["images"].append(what)
             columns["recipes"].append(len(runs))
-            columns["p"].append(f"{stats.bartlett(*runs).pvalue:.1g}" if len(runs) > 1 else "")
-    return html("Bartlett's test: how likely such unequal variances are if all recipes had the same.", columns)
+            p = stats.bartlett(*runs).pvalue if len(runs) > 1 else None
+            columns["p"].append("" if p is None else "< 0.001" if p < 0.001 else f"{p:.1g}")
+    return html("Bartlett’s test: how likely such unequal variances are if all recipes had the same.", columns)
 
 
 def by_luck(rows_of: dict[str, list[dict]]) -> str:
@@ -220,15 +220,15 @@ def of_test_images(rows_of: dict[str, list[dict]]) -> str:
 
 def of_whole_runs(_: dict[str, list[dict]]) -> str:
     """What the recorded runs of whole recipes took; of several seeds the first."""
-    columns = {"run": [], "images seen": [], "10¹² multiply-adds": [], "s": [], "on": [], "test, %": []}
+    columns = {"run": [], "test, %": [], "s": [], "on": [], "10¹² multiply-adds": [], "images seen": []}
     for run in recorded_runs():
         metrics = load_metrics(run)
         if metrics["recipe"]["seed"]:
             continue
         flops = training_flops(recipe_from_dict(metrics["recipe"]).model) / 2 * metrics["samples_seen"]
         seconds = len(metrics["history"]) * min(entry["seconds"] for entry in metrics["history"])
-        values = run, metrics["samples_seen"], flops / 1e12, round(seconds), metrics["device"]
-        for column, value in zip(columns.values(), (*values, 100 * metrics["test"]["accuracy"]), strict=True):
+        values = run, 100 * metrics["test"]["accuracy"], round(seconds), metrics["device"]
+        for column, value in zip(columns.values(), (*values, flops / 1e12, metrics["samples_seen"]), strict=True):
             column.append(value)
     return html("Whole recipes.", columns, {"10¹² multiply-adds": ",.2f", "test, %": ".2f"})
 
@@ -239,9 +239,9 @@ CAPTIONS = {
     "heads": "Number of heads.",
     "positions": "Positions; the base has a fixed 2-D table on MNIST and the shapes, a learned one on CIFAR-10.",
     "pooling": "What the head reads: the mean of the patches, where the base has a class token.",
-    "norms": "The norms behind attention and MLP, no norm at the end, and PyTorch's initialization.",
-    "steps": "Schedule, clipping, EMA and optimizer, each changed at the base's learning rate.",
-    "decay": "Weight decay: none, 1, and the base's on norms and biases too.",
+    "norms": "The norms behind attention and MLP, no norm at the end, and PyTorch’s initialization.",
+    "steps": "Schedule, clipping, EMA and optimizer, each changed at the base’s learning rate.",
+    "decay": "Weight decay: none, 1, and the base’s on norms and biases too.",
     "images": "Pixels, augmentation, targets and the loss.",
 }
 
@@ -250,7 +250,7 @@ def tables(rows_of: dict[str, list[dict]] | None = None) -> dict[str, str]:
     """Every table of the page by its name there."""
     rows_of = rows_of or recorded()
     found = {name: compare(rows_of, variants, CAPTIONS[name]) for name, variants in TABLES.items()}
-    found["resnet"] = compare(rows_of, RESNETS, "A ResNet in the ViT's place, on all images.")
+    found["resnet"] = compare(rows_of, RESNETS, "A ResNet in the ViT’s place, on all images.")
     for model, (base, *shuffled) in SHUFFLES.items():
         caption = f"The {model} on shuffled images, beside the same without augmentation."
         found[f"shuffled_{model.lower()}"] = compare(rows_of, tuple(shuffled), caption, base)

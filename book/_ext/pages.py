@@ -46,7 +46,9 @@ SHORT = 30  # letters that fit the narrowest window
 TAGS = re.compile(r"(<[^>]*>)")
 # Of a long word: after what opens a bracket, and before a dot, unless that leaves a short name such as self.
 BREAKS = re.compile(r"(?<=[(\[/])(?=\w)|(?:(?<=\w{5})|(?<=[)\]]))(?=\.[A-Za-z_])")
+NAMES = re.compile(rf"{BREAKS.pattern}|(?<=[^\W_]_)(?=[^\W_])")  # of a name in a table also after an underscore
 WORDS = 18  # letters that a column of words gets in a narrow window
+WHOLE = 10  # letters of code that stay in one line there
 MATRIX = re.compile(r"tensor\(\[\[([^][]*(?:\],\s*\[[^][]*)*)\]\]")
 
 
@@ -137,26 +139,28 @@ def show_matrices(page: BeautifulSoup) -> None:
 def give_room(page: BeautifulSoup) -> None:
     """Tell a table's columns how wide they have to be in a narrow window: a cell of words takes about three lines.
 
-    The first column stays in view while others scroll, so it gets less. Long code may break where ``BREAKS`` says.
+    The first column stays in view while others scroll, so it gets less, and is not squeezed in a wide window either.
+    Code that isn't short may break where ``BREAKS`` says, and in a narrow window after an underscore.
     """
     for table in page.select("article table:is(.table, .vit-table)"):
         if output := table.find_parent("div", class_="text_html"):
             output["class"].append("pst-scrollable-table-container")
         for column in zip(*(row.find_all(["th", "td"]) for row in table.select("tr")), strict=True):
-            head, *cells = (len(cell.text) for cell in column)
-            most = WORDS if column[0].find_previous_sibling() else WORDS * 2 // 3
+            head, *cells = (len(cell.text) + len(cell.select("code")) for cell in column)  # code has a rim
             longest = max(cells, default=0)
-            room = longest if longest < 10 else min(round(max(head, longest) / 3), most)
+            room = longest if longest < WHOLE else min(round(max(head, longest) / 3), WORDS)
+            room = room if column[0].find_previous_sibling() else min(longest, WORDS * 2 // 3)
             column[0]["style"] = f"{column[0].get('style', '')};--room:{room}ch".lstrip(";")
         for code in table.select("code"):
-            if len(code.text) < 10:
+            if len(code.text) < WHOLE:
                 code["class"] = [*code.get("class", []), "whole"]
-        for word in table.select("code .pre"):
-            if len(word.text) > WORDS:
-                first, *others = BREAKS.split(word.text)
-                word.string = first
-                for piece in reversed(others):
-                    word.insert_after(page.new_tag("wbr"), page.new_tag("span", attrs={"class": "pre"}, string=piece))
+        for word in table.select("code:not(.whole) .pre"):
+            parts = NAMES.split(word.text)
+            for part in parts[:-1]:
+                only = {"class": "narrow"} if part.endswith("_") else {}
+                piece = page.new_tag("span", attrs={"class": "pre"}, string=part)
+                word.insert_before(piece, page.new_tag("wbr", attrs=only))
+            word.string = parts[-1]
 
 
 def lighten(page: BeautifulSoup) -> None:
