@@ -295,7 +295,7 @@ def test_a_column_of_words_gets_room_and_long_code_in_it_may_break():
     page = BeautifulSoup(f"<article>{output}<table><td>x</table></article>", "html.parser")
     give_room(page)
     styles = [cell["style"] for cell in page.select("[style]")]
-    assert styles == ["--room:12ch", f"a:b;--room:{WORDS}ch", "--room:6ch", "--room:13ch"]  # a third of 40
+    assert styles == ["--room:10ch", f"a:b;--room:{WORDS}ch", "--room:6ch", "--room:13ch"]  # a third of 40
     assert page.div["class"] == ["text_html", "pst-scrollable-table-container"]
     assert [part.text for part in page.select(".whole")] == ["vit.norm"]
     pieces = ["vit.embeddings", ".cls_", "token(", "1.5)", "vit.norm"]

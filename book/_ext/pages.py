@@ -47,7 +47,7 @@ TAGS = re.compile(r"(<[^>]*>)")
 # Of a long word: after what opens a bracket, and before a dot, unless that leaves a short name such as self.
 BREAKS = re.compile(r"(?<=[(\[/])(?=\w)|(?:(?<=\w{5})|(?<=[)\]]))(?=\.[A-Za-z_])")
 NAMES = re.compile(rf"{BREAKS.pattern}|(?<=[^\W_]_)(?=[^\W_])")  # of a name in a table also after an underscore
-WORDS = 18  # letters that a column of words gets in a narrow window
+WORDS = 16  # letters that a column of words gets in a narrow window
 WHOLE = 10  # letters of code that stay in one line there
 MATRIX = re.compile(r"tensor\(\[\[([^][]*(?:\],\s*\[[^][]*)*)\]\]")
 
