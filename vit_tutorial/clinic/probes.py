@@ -201,7 +201,7 @@ def stream_reaches_the_head(body: Anatomy) -> str:
     growth = (lengths[1] / lengths[0]).item()
     if growth < 5:
         return ""
-    return f"10 times as large tokens from the last block make what the head takes {growth:.1f} times as large"
+    return f"multiplying the last block's tokens by 10 multiplies the head's input by {growth:.1f}"
 
 
 def _attend(attn: nn.Module, x: Tensor) -> Tensor:
