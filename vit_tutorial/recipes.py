@@ -381,11 +381,10 @@ CIFAR10_SMALL_SEED = Recipe(
 )
 
 # vit-tutorial train cifar10-small
-# The same model for 40 epochs, in bf16 about 80 minutes of two CPU cores. Learning rate and initialization were chosen
-# by vit-tutorial sweep cifar10-small.
+# The same model and the same 30 epochs. Wants a GPU; in bf16, 139 minutes of two CPU cores, 84.7 % (test, JPEG copy).
+# Learning rate and initialization were chosen by vit-tutorial sweep cifar10-small.
 CIFAR10_SMALL = replace(
     CIFAR10_SMALL_SEED,
-    epochs=40,
     lr=1e-3,
     warmup=0.1,
     weight_decay=0.05,
@@ -395,7 +394,16 @@ CIFAR10_SMALL = replace(
     clip_grad=1.0,
     ema=0.998,
     init="mimetic",
-    augment=Augment(flip=True, crop=4, rand_magnitude=0.3, mixup=0.2, cutmix=1.0),
+    augment=Augment(flip=True, crop=4, rand_magnitude=0.5),
+)
+
+# vit-tutorial train cifar10-small-40
+# Ten epochs more, and mixed images for colours that change less: it improves to its end, where cifar10-small stops at
+# epoch 23.
+CIFAR10_SMALL_40 = replace(
+    CIFAR10_SMALL,
+    epochs=40,
+    augment=replace(CIFAR10_SMALL.augment, rand_magnitude=0.3, mixup=0.2, cutmix=1.0),
 )
 
 # vit-tutorial train cifar10-speedrun
@@ -404,7 +412,6 @@ CIFAR10_SMALL = replace(
 CIFAR10_SPEEDRUN = replace(
     CIFAR10_SMALL,
     model=replace(CIFAR10_SMALL.model, embed_dim=128, num_heads=2, pool="mean"),
-    epochs=30,
     lr=1.5e-3,
     augment=Augment(flip=True, crop=4, rand_magnitude=0.3),
     precision="bf16",
@@ -440,7 +447,8 @@ RECIPES = {
     "cifar10-tiny": CIFAR10_TINY,
     "cifar10-small-seed": CIFAR10_SMALL_SEED,
     "cifar10-small": CIFAR10_SMALL,
-    "cifar10-speedrun": CIFAR10_SPEEDRUN,
+    "cifar10-small-40": CIFAR10_SMALL_40,
     "cifar10-small-100": CIFAR10_SMALL_100,
     "cifar10-best": CIFAR10_BEST,
+    "cifar10-speedrun": CIFAR10_SPEEDRUN,
 }
