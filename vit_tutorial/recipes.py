@@ -412,8 +412,8 @@ CIFAR10_SMALL_40 = replace(
 CIFAR10_SPEEDRUN = replace(
     CIFAR10_SMALL,
     model=replace(CIFAR10_SMALL.model, embed_dim=128, num_heads=2, pool="mean"),
+    epochs=25,
     lr=1.5e-3,
-    augment=Augment(flip=True, crop=4, rand_magnitude=0.3),
     precision="bf16",
 )
 
