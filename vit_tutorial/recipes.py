@@ -397,18 +397,10 @@ CIFAR10_SMALL = replace(
     augment=Augment(flip=True, crop=4, rand_magnitude=0.5),
 )
 
-# vit-tutorial train cifar10-small-40
-# Ten epochs more, and mixed images for colours that change less: it improves to its end, where cifar10-small stops at
-# epoch 23.
-CIFAR10_SMALL_40 = replace(
-    CIFAR10_SMALL,
-    epochs=40,
-    augment=replace(CIFAR10_SMALL.augment, rand_magnitude=0.3, mixup=0.2, cutmix=1.0),
-)
-
 # vit-tutorial train cifar10-speedrun
-# The best plain ViT that half an hour of two CPU cores can train: narrower, without a class token, mildly augmented,
-# in bf16.
+# The best plain ViT that we found for half an hour of two CPU cores: cifar10-small, narrower and without a class token,
+# in bf16. 28 minutes; five seeds, mean 84.0 % (test, JPEG copy). With RandAugment 0.3 and 30 epochs, 34 minutes, its
+# first seed ended at 84.4 % on the validation images, where this recipe's has 83.7 %.
 CIFAR10_SPEEDRUN = replace(
     CIFAR10_SMALL,
     model=replace(CIFAR10_SMALL.model, embed_dim=128, num_heads=2, pool="mean"),
@@ -447,7 +439,6 @@ RECIPES = {
     "cifar10-tiny": CIFAR10_TINY,
     "cifar10-small-seed": CIFAR10_SMALL_SEED,
     "cifar10-small": CIFAR10_SMALL,
-    "cifar10-small-40": CIFAR10_SMALL_40,
     "cifar10-small-100": CIFAR10_SMALL_100,
     "cifar10-best": CIFAR10_BEST,
     "cifar10-speedrun": CIFAR10_SPEEDRUN,
