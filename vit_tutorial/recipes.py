@@ -439,7 +439,7 @@ RECIPES = {
     "cifar10-tiny": CIFAR10_TINY,
     "cifar10-small-seed": CIFAR10_SMALL_SEED,
     "cifar10-small": CIFAR10_SMALL,
+    "cifar10-speedrun": CIFAR10_SPEEDRUN,
     "cifar10-small-100": CIFAR10_SMALL_100,
     "cifar10-best": CIFAR10_BEST,
-    "cifar10-speedrun": CIFAR10_SPEEDRUN,
 }
