@@ -184,7 +184,7 @@ def equal_variances(rows_of: dict[str, list[dict]]) -> str:
             columns["recipes"].append(len(runs))
             p = stats.bartlett(*runs).pvalue if len(runs) > 1 else None
             columns["p"].append("" if p is None else "< 0.001" if p < 0.001 else f"{p:.1g}")
-    return html("Bartlett’s test: how likely such unequal variances are if all recipes had the same.", columns)
+    return html("Bartlett's test: how likely such unequal variances are if all recipes had the same.", columns)
 
 
 def by_luck(rows_of: dict[str, list[dict]]) -> str:
@@ -239,9 +239,9 @@ CAPTIONS = {
     "heads": "Number of heads.",
     "positions": "Positions; the base has a fixed 2-D table on MNIST and the shapes, a learned one on CIFAR-10.",
     "pooling": "What the head reads: the mean of the patches, where the base has a class token.",
-    "norms": "The norms behind attention and MLP, no norm at the end, and PyTorch’s initialization.",
-    "steps": "Schedule, clipping, EMA and optimizer, each changed at the base’s learning rate.",
-    "decay": "Weight decay: none, 1, and the base’s on norms and biases too.",
+    "norms": "The norms behind attention and MLP, no norm at the end, and PyTorch's initialization.",
+    "steps": "Schedule, clipping, EMA and optimizer, each changed at the base's learning rate.",
+    "decay": "Weight decay: none, 1, and the base's on norms and biases too.",
     "images": "Pixels, augmentation, targets and the loss.",
 }
 
@@ -250,7 +250,7 @@ def tables(rows_of: dict[str, list[dict]] | None = None) -> dict[str, str]:
     """Every table of the page by its name there."""
     rows_of = rows_of or recorded()
     found = {name: compare(rows_of, variants, CAPTIONS[name]) for name, variants in TABLES.items()}
-    found["resnet"] = compare(rows_of, RESNETS, "A ResNet in the ViT’s place, on all images.")
+    found["resnet"] = compare(rows_of, RESNETS, "A ResNet in the ViT's place, on all images.")
     for model, (base, *shuffled) in SHUFFLES.items():
         caption = f"The {model} on shuffled images, beside the same without augmentation."
         found[f"shuffled_{model.lower()}"] = compare(rows_of, tuple(shuffled), caption, base)
