@@ -321,6 +321,17 @@ def test_a_long_call_in_a_sentence_may_break_after_its_name():
     assert page.wbr.previous_sibling.text == "measure(" and page.text == f"measure({30 * 'x'}, n)"
 
 
+def test_a_name_too_long_for_a_line_breaks_before_its_dots_and_then_after_underscores():
+    word = '<code><span class="pre">{}</span></code>'
+    calls = "model.activation_checkpointing_enable_now()", "ViTForImageClassification.from_pretrained(name)"
+    page = BeautifulSoup(f"<article>{''.join(map(word.format, calls))}</article>", "html.parser")
+    keep_whole(page)
+    first = ["model", ".activation_", "checkpointing_", "enable_", "now()"]
+    second = ["ViTForImageClassification", ".from_pretrained(", "name)"]
+    assert [[part.text for part in code.select(".whole")] for code in page.select("code")] == [first, second]
+    assert len(page.select("wbr")) == 4 + 2 and page.text == "".join(calls)
+
+
 def test_fonts_of_icons_keep_what_is_shown(tmp_path):
     import pydata_sphinx_theme
 

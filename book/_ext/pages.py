@@ -47,7 +47,7 @@ TAGS = re.compile(r"(<[^>]*>)")
 # Of a long word: after what opens a bracket, and before a dot, unless that leaves a short name such as self.
 BREAKS = re.compile(r"(?<=[(\[/])(?=\w)|(?:(?<=\w{5})|(?<=[)\]]))(?=\.[A-Za-z_])")
 NAMES = re.compile(rf"{BREAKS.pattern}|(?<=[^\W_]_)(?=[^\W_])")  # of a name in a table also after an underscore
-WORDS = 16  # letters that a column of words gets in a narrow window
+WORDS = 13  # letters that a column of words gets in a narrow window
 WHOLE = 10  # letters of code that stay in one line there
 MATRIX = re.compile(r"tensor\(\[\[([^][]*(?:\],\s*\[[^][]*)*)\]\]")
 
@@ -102,17 +102,19 @@ def keep_together(page: BeautifulSoup) -> None:
 def keep_whole(page: BeautifulSoup) -> None:
     """Let no line end inside code in a sentence if it's short, and of longer code inside no word that is.
 
-    A longer word that calls a function may break after the parenthesis, once the name has stood whole.
+    A longer word may break where ``BREAKS`` says, and after an underscore in what is still too long.
     """
     for code in page.select("article code:not(pre code, table code)"):
         for part in [code] if len(code.text) <= SHORT else code.select(".pre"):
             if len(part.text) <= SHORT:
                 part["class"] = [*part.get("class", []), "whole"]
-            elif len(name := part.text.partition("(")[0]) < SHORT and part.string and name != part.text:
-                call = page.new_tag("span", attrs={"class": "whole"}, string=f"{name}(")
-                part.string.replace_with(part.text.removeprefix(call.text))
-                part.insert(0, call)
-                call.insert_after(page.new_tag("wbr"))
+            elif part.string:
+                words = BREAKS.split(part.string)
+                part.clear()
+                for piece in (p for word in words for p in ([word] if len(word) <= SHORT else NAMES.split(word))):
+                    kept = {"class": "whole"} if len(piece) <= SHORT else {}
+                    part.extend([page.new_tag("span", attrs=kept, string=piece), page.new_tag("wbr")])
+                part.contents[-1].extract()
 
 
 def show_matrices(page: BeautifulSoup) -> None:
@@ -137,7 +139,7 @@ def show_matrices(page: BeautifulSoup) -> None:
 
 
 def give_room(page: BeautifulSoup) -> None:
-    """Tell a table's columns how wide they have to be in a narrow window: a cell of words takes about three lines.
+    """Tell a table's columns how wide they have to be in a narrow window: a cell of words takes about three lines or more.
 
     The first column stays in view while others scroll, so it gets less, and is not squeezed in a wide window either.
     Code that isn't short may break where ``BREAKS`` says, and in a narrow window after an underscore.
@@ -149,7 +151,7 @@ def give_room(page: BeautifulSoup) -> None:
             head, *cells = (len(cell.text) + len(cell.select("code")) for cell in column)  # code has a rim
             longest = max(cells, default=0)
             room = longest if longest < WHOLE else min(round(max(head, longest) / 3), WORDS)
-            room = room if column[0].find_previous_sibling() else min(longest, WORDS * 2 // 3)
+            room = room if column[0].find_previous_sibling() else min(longest, WHOLE)
             column[0]["style"] = f"{column[0].get('style', '')};--room:{room}ch".lstrip(";")
         for code in table.select("code"):
             if len(code.text) < WHOLE:
