@@ -189,7 +189,7 @@ def equal_variances(rows_of: dict[str, list[dict]]) -> str:
 
 def by_luck(rows_of: dict[str, list[dict]]) -> str:
     """How many intervals exclude 0, and how many would for nothing."""
-    columns = {"data": [], "changes": [], "validation": [], "test": [], "by luck": [], "with two runs": []}
+    columns = {"data": [], "changes": [], "validation": [], "test": [], "by luck": []}
     for name, rows in rows_of.items():
         changes = single_changes(rows)
         columns["data"].append(NAMES[name])
@@ -197,7 +197,6 @@ def by_luck(rows_of: dict[str, list[dict]]) -> str:
         for split, what in SPLITS.items():
             columns[what].append(sum(clear(effect(rows, variant, "base", split)) for variant in changes))
         columns["by luck"].append(0.05 * len(changes))
-        columns["with two runs"].append(sum(len(accuracies(rows, variant, "val")) == 2 for variant in changes))
     return html("Intervals that exclude 0.", columns, {"by luck": ".1f"})
 
 

@@ -139,7 +139,7 @@ def show_matrices(page: BeautifulSoup) -> None:
 
 
 def give_room(page: BeautifulSoup) -> None:
-    """Tell a table's columns how wide they have to be in a narrow window: a cell of words takes about three lines or more.
+    """Tell a table's columns how wide they have to be in a narrow window: a cell of words takes three lines or more.
 
     The first column stays in view while others scroll, so it gets less, and is not squeezed in a wide window either.
     Code that isn't short may break where ``BREAKS`` says, and in a narrow window after an underscore.
