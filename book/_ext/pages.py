@@ -36,12 +36,12 @@ NEEDED_BY = {
 }
 
 CODE = re.compile(r'(?<=<div class="highlight"><pre>).*?(?=</pre>)', re.DOTALL)  # a tag ends in its line
-# Where no line may end: in 16 × 16, before a per cent sign, before the number of a figure, in a vector such as (0, 1).
+# Where no line may end: in 16 × 16 and 4.5 ± 0.3, before a per cent sign or a figure's number, in a vector (0, 1).
 TOGETHER = re.compile(
     r"(?<=\d) (?=[×·]\s\d)|(?<=\d\s[×·]) (?=\d)|(?<=\d) (?=%)|(?<=igure) (?=\d)|(?<=hapter) (?=\d)|(?<=eq\.) (?=\d)"
-    r"|(?<=\d,) (?=\d+(?:, \d+)*\))"
+    r"|(?<=\d,) (?=\d+(?:, \d+)*\))|(?<=\d) (?=±)|(?<=±) (?=\d)"
 )
-NAME = re.compile(r"\b(CIFAR-10|ImageNet-\w+|ViT-\w+(?:/\d+)?)\b")
+NAME = re.compile(r"\b(CIFAR-10|ImageNet-\w+|ViT-\w+(?:/\d+)?|\de-\d+)\b")
 SHORT = 30  # letters that fit the narrowest window
 TAGS = re.compile(r"(<[^>]*>)")
 # Of a long word: after what opens a bracket, and before a dot, unless that leaves a short name such as self.
