@@ -2,12 +2,13 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 
 from vit_tutorial import plots
-from vit_tutorial.plots.diagram import BLUE, PARTS, model_diagram
+from vit_tutorial.plots.diagram import BLUE, MARK, MARK_INK, PARTS, PLACES, WIDTH, model_diagram
 
 SVG = "{http://www.w3.org/2000/svg}"
 ALL = [None, *PARTS]
@@ -94,6 +95,43 @@ def test_notebooks_show_it():
 def test_unknown_part():
     with pytest.raises(ValueError, match=r"patches, positions, attention, encoder, model or None; got 'decoder'"):
         model_diagram("decoder")
+
+
+def test_marks_sit_in_squares_at_their_places_and_apart():
+    marks = {place: number for number, place in enumerate(PLACES, start=1)}
+    root = ElementTree.fromstring(model_diagram(marks=marks).svg)
+    found = [rect for rect in root.iter(f"{SVG}rect") if rect.get("fill") == MARK_INK]
+    sides = [[float(rect.get(name)) for name in ("x", "y", "width", "height")] for rect in found]
+    middles = [(x + w / 2, y + h / 2) for x, y, w, h in sides]
+    assert middles == [middle for place in PLACES for middle in PLACES[place]]
+    for (x, y, w, h), (other_x, other_y, other_w, other_h) in combinations(sides, 2):
+        assert x + w < other_x or other_x + other_w < x or y + h < other_y or other_y + other_h < y
+    words = {(text.get("x"), text.text) for text in root.iter(f"{SVG}text")}
+    for place, number in marks.items():
+        for x, _ in PLACES[place]:
+            assert (f"{x:g}", str(number)) in words, place
+    assert root[1].text.endswith(f"Marked: {', '.join(f'{n} at the {place}' for place, n in marks.items())}.")
+
+
+def test_letters_of_a_mark_are_read_on_it_and_on_a_phone():
+    root = ElementTree.fromstring(model_diagram(marks={"head": 10}).svg)
+    (square,) = (rect for rect in root.iter(f"{SVG}rect") if rect.get("fill") == MARK_INK)
+    parts = [int(MARK_INK[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    luminance = sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    assert 1.05 / (luminance + 0.05) >= 4.5  # white on it
+    (size,) = (float(text.get("font-size")) for text in root.iter(f"{SVG}text") if text.get("font-size"))
+    assert size * 350 / WIDTH >= 10
+    assert float(square.get("height")) == MARK < float(square.get("width"))  # room for two digits
+
+
+def test_without_marks_nothing_changes():
+    assert model_diagram("attention", marks={}).svg == model_diagram("attention").svg
+
+
+def test_unknown_place():
+    with pytest.raises(ValueError, match=r"places must be among cut, projection, .*, scores; got tail"):
+        model_diagram(marks={"tail": 1})
 
 
 def test_the_committed_copy_is_current():

@@ -6,10 +6,10 @@ and the README show.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from vit_tutorial.plots.colours import COLOURS, PALETTE
+from vit_tutorial.plots.colours import COLOURS, INKS, PALETTE
 
 PARTS = ("patches", "positions", "attention", "encoder", "model")
 
@@ -36,6 +36,20 @@ PATCH, GRID = 4, 3
 BLUE, SKY = PALETTE[0], PALETTE[5]
 WIDTH, HEIGHT, FONT_SIZE = 480, 634, 15
 FIRST, PITCH = 147, 32.5  # middle of the class token, and from one token to the next
+MARK, MARK_INK = 20, INKS[PALETTE[4]][0]  # height and fill of a mark
+PLACES = {  # where a mark may sit, as middles; a block has two norms
+    "cut": [(145, 36)],
+    "projection": [(174, 115)],
+    "class token": [(121, 231)],
+    "class position": [(120, 261)],
+    "norm": [(186, 343), (186, 437)],
+    "attention": [(186, 385)],
+    "heads": [(380, 310)],
+    "scale": [(448, 468)],
+    "last norm": [(207, 553)],
+    "head": [(285, 553)],
+    "scores": [(324, 553)],
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -131,6 +145,15 @@ class Pen:
         return (
             f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" fill="none" '
             f'stroke="{colour}" stroke-width="{width:g}"/>'
+        )
+
+    def mark(self, x, y, words) -> str:
+        """A small square, so that it differs from a chapter's round badge by more than its colour."""
+        width = MARK + 6 * (len(str(words)) - 1)
+        square = self.rect(x - width / 2, y - MARK / 2, width, MARK, MARK_INK, line="#FFFFFF", r=4)
+        return square + (
+            f'<text x="{x:g}" y="{y + 5:g}" text-anchor="middle" fill="#FFFFFF" font-weight="700" '
+            f'font-size="14">{words}</text>'
         )
 
     def token(self, middle, y, cells, w=22.0, h=7.0) -> str:
@@ -261,17 +284,21 @@ def _draw_model(pen: Pen, x: int, y: int) -> str:
     return "".join(out)
 
 
-def model_diagram(part: str | None = None) -> Diagram:
+def model_diagram(part: str | None = None, marks: Mapping[str, int] | None = None) -> Diagram:
     """The Vision Transformer from image to class scores, one part highlighted.
 
     Args:
         part: ``"patches"``, ``"positions"``, ``"attention"``, ``"encoder"`` or ``"model"``; None draws all alike.
+        marks: numbers to set in small squares, by place, one of ``PLACES``.
 
     Raises:
-        ValueError: when there is no such part.
+        ValueError: when there is no such part or place.
     """
+    marks = marks or {}
     if part is not None and part not in PARTS:
         raise ValueError(f"part must be one of {', '.join(PARTS)} or None; got {part!r}")
+    if unknown := [place for place in marks if place not in PLACES]:
+        raise ValueError(f"places must be among {', '.join(PLACES)}; got {', '.join(unknown)}")
     whole = part in (None, "model")
     pens = {name: Pen(quiet=not whole and name != part, strong=name == part) for name in PARTS}
     plain = Pen()
@@ -282,6 +309,8 @@ def model_diagram(part: str | None = None) -> Diagram:
         "attention and then an MLP to the tokens, both after a norm. From the class token, a last norm and a "
         "linear head make a score for each class."
     )
+    if marks:
+        desc += f" Marked: {', '.join(f'{number} at the {place}' for place, number in marks.items())}."
     title = "The Vision Transformer, from image to class scores" + (f"; highlighted: {part}" if part else "")
     body = [
         f'<rect x="1" y="1" width="{WIDTH - 2}" height="{HEIGHT - 2}" rx="14" fill="#FFFFFF" '
@@ -293,6 +322,7 @@ def model_diagram(part: str | None = None) -> Diagram:
         _draw_attention(pens["attention"], 244, top[2]),
         _draw_model(pens["model"], 10, top[3]),
         *(plain.arrow((44, start), (44, end)) for start, end in ((182, 192), (278, 290), (520, 538))),
+        *(plain.mark(*middle, number) for place, number in marks.items() for middle in PLACES[place]),
     ]
     return Diagram(
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
