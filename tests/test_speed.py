@@ -10,7 +10,7 @@ import torch
 
 from vit_tutorial import speed
 from vit_tutorial.attention import fused_attention, plain_attention
-from vit_tutorial.speed import peak_memory, seconds, time_by_operation
+from vit_tutorial.speed import count_operations, peak_memory, seconds, time_by_operation
 
 
 def test_seconds_is_the_median_of_all_calls_but_the_first(monkeypatch):
@@ -119,3 +119,15 @@ def test_operations_are_counted_and_the_longest_comes_first():
 def test_counting_operations_prints_nothing(capfd):
     time_by_operation(lambda: torch.ones(3) + 1)
     assert capfd.readouterr() == ("", "")
+
+
+def test_what_a_call_starts_is_counted_without_its_views():
+    a = torch.randn(4, 6, requires_grad=True)
+
+    def forward():
+        return (a.T.reshape(4, 6) @ a.view(6, 4)).exp().sum()  # the copy of reshape, the product, exp and sum
+
+    assert count_operations(forward) == 4
+    assert count_operations(lambda: a.view(6, 4).T[1:, None]) == 0
+    # Backward: ones to begin with; of the sum only a view; of exp one product; of @ two; both paths to a are added.
+    assert count_operations(lambda: torch.autograd.grad(forward(), a)) > 4 + 4

@@ -10,6 +10,7 @@ from time import perf_counter
 import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from vit_tutorial.config import ViTConfig
 
@@ -100,6 +101,25 @@ def time_by_operation(fn: Callable[[], object]) -> dict[str, tuple[float, int]]:
         if event.device_type == DeviceType.CPU  # operations only: their kernels would count twice
     }
     return dict(sorted(taken.items(), key=lambda item: -item[1][0]))
+
+
+def count_operations(fn: Callable[[], object]) -> int:
+    """How many PyTorch operations one call of ``fn`` starts, backward included; views, which move nothing, don't count.
+
+    On a GPU each of them is a kernel that Python has to launch, or a few.
+    """
+    with _Counting() as counting:
+        fn()
+    return counting.started
+
+
+class _Counting(TorchDispatchMode):
+    started = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        free = func.is_view or func is torch.ops.aten._unsafe_view.default
+        self.started += not free
+        return func(*args, **(kwargs or {}))
 
 
 def _finish(fn: Callable[[], object]) -> None:
