@@ -13,7 +13,7 @@ from jaxtyping import UInt8
 from torch import Tensor, nn
 
 from vit_tutorial.archs.patients import PATIENTS
-from vit_tutorial.attention import Attention, plain_attention
+from vit_tutorial.attention import Attend, plain_attention
 from vit_tutorial.data import Dataset
 from vit_tutorial.model import ViT
 from vit_tutorial.recipes import Recipe
@@ -99,10 +99,9 @@ def _centred(image: np.ndarray) -> np.ndarray:
     return moved[SIDE - down : 2 * SIDE - down, SIDE - right : 2 * SIDE - right].copy()
 
 
-def _replace_attend(model: ViT, attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
-    for part in model.modules():
-        if isinstance(part, Attention):
-            part.attend = attend
+def _replace_attend(model: ViT, attend: Attend) -> None:
+    for block in model.blocks:
+        block.attn.attend = attend
 
 
 def _mute_head(model: ViT, block: int, head: int) -> None:
