@@ -13,10 +13,15 @@ INSTALLED := $(VENV)/.installed
 PORT ?= 8000
 OF_THE_BOOK := $(addprefix tests/test_,book.py pdf.py browser.py slides.py live_page.py live_figures.py)
 
-.PHONY: book pdf slides test install lint unit colab links serve clean
+.PHONY: book executed pages pdf slides test install lint unit colab links serve clean
 
-book: $(INSTALLED)
+book: executed
+	@$(MAKE) --no-print-directory pages
+
+executed: $(INSTALLED)
 	$(RUN) book/build.py execute
+
+pages: $(INSTALLED)
 	$(RUN) book/build.py html
 	$(RUN) book/slides.py
 
@@ -28,11 +33,10 @@ pdf: $(INSTALLED)
 slides: $(INSTALLED)
 	$(RUN) book/slides.py
 
-# What fails fast comes first. The notebooks are executed once, for the tests and for the book.
-test: lint unit
-	$(RUN) book/build.py execute
-	$(RUN) book/build.py html
-	$(RUN) book/slides.py
+# The notebooks are executed once, for the tests and for the book. Its pages are built, on one core, while the package's
+# tests run; the pages' own tests come last.
+test: lint executed
+	@$(MAKE) --no-print-directory --jobs=2 unit pages
 	$(RUN) -m pytest $(OF_THE_BOOK) -n 2 --dist loadgroup -q
 
 install: $(INSTALLED)

@@ -426,8 +426,9 @@ def letters(visit: Visit) -> list[str]:
     )
 
 
-# axe asks each element of a page, and most of a chapter's are words of code. It is spared what it would pass over, the
-# contents of closed rooms, and the colours of code that all stood on the same ground in code above.
+# axe asks each element of a page, and most of a chapter's are words of code, as most of the package's page are parts of
+# signatures. It is spared what it would pass over, the contents of closed rooms, and the colours of code that all stood
+# on the same ground in code above; its links stay.
 SPARE = """() => {
   window.put_back = [];
   for (const e of document.querySelectorAll('details:not([open]) > :not(summary)')) {
@@ -436,20 +437,21 @@ SPARE = """() => {
     put_back.push(() => place.replaceWith(e));
   }
   const known = new Set();
-  for (const pre of shown('pre')) {
-    let ground = pre;
+  for (const box of shown('pre, dt.sig')) {
+    let ground = box;
     while (getComputedStyle(ground).backgroundColor === 'rgba(0, 0, 0, 0)' && ground.parentElement)
       ground = ground.parentElement;
-    const looks = [...pre.querySelectorAll('*')].map((e) => {
+    const looks = [...box.querySelectorAll('*')].map((e) => {
       const style = getComputedStyle(e), {color, backgroundColor, fontSize, fontWeight, opacity} = style;
       return [getComputedStyle(ground).backgroundColor, color, backgroundColor, fontSize, fontWeight, opacity].join();
     });
-    if (looks.every((look) => known.has(look)) && !pre.querySelector('a, button, [tabindex]')) {
-      const code = [...pre.childNodes], plain = document.createElement('span');
-      plain.textContent = pre.textContent;
+    if (looks.every((look) => known.has(look))) {
+      const code = [...box.childNodes], plain = document.createElement('span');
+      const links = [...box.querySelectorAll('a, button, [tabindex]')].map((link) => link.cloneNode(true));
+      plain.textContent = box.textContent;
       plain.style.whiteSpace = 'pre-wrap';  // its lines knew how to break
-      pre.replaceChildren(plain);
-      put_back.push(() => pre.replaceChildren(...code));
+      box.replaceChildren(plain, ...links);
+      put_back.push(() => box.replaceChildren(...code));
     }
     for (const look of looks) known.add(look);
   }
