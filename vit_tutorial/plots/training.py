@@ -65,7 +65,9 @@ class LiveCurves:
             return
         text = (
             f"epoch {len(history)} of {self.epochs}: loss {last['train_loss']:.3f}, "
-            f"validation {last['val_accuracy']:.1%}, {last['seconds']:.1f} s" + f", about {wait} left" * (left > 0)
+            f"validation {100 * last['val_accuracy']:.1f} %, {last['seconds']:.1f} s"
+            + f", about {wait} left"
+            * (left > 0)
         )
         import matplotlib.pyplot as plt
         from IPython.display import display
