@@ -320,14 +320,14 @@ def test_what_only_a_phone_or_the_dark_shows_is_found(small):
 
 
 def test_axe_gets_its_page_back_as_it_was(small):
-    """Axe is spared closed rooms, and code whose colours it has seen."""
+    """Axe is spared closed rooms, and code whose colours it has seen, but for its links."""
     rooms = "<details><summary>Out</summary><details><summary>In</summary>3</details></details>"
-    code = 3 * "<pre>1 <b>2</b></pre>"
+    code = 3 * '<pre>1 <b>2</b> <a href="#">3</a></pre>'
     with small(SOUND.replace("</section>", f"{code}{rooms}</section>")) as visit:
         before = visit.page.content()
         visit.page.evaluate(browser.SPARE)
-        spared = [visit.page.locator(f"article {what}").count() for what in ("pre b", "details", "details p")]
-        assert spared == [1, 2, 0]  # of three pieces the first; the two outer rooms, without what they hold
+        spared = [visit.page.locator(f"article {what}").count() for what in ("pre b", "pre a", "details", "details p")]
+        assert spared == [1, 3, 2, 0]  # the first of three pieces, every link; the outer rooms without what they hold
         visit.page.evaluate(browser.PUT_BACK)
         assert visit.page.content() == before
 

@@ -130,4 +130,4 @@ def test_what_a_call_starts_is_counted_without_its_views():
     assert count_operations(forward) == 4
     assert count_operations(lambda: a.view(6, 4).T[1:, None]) == 0
     # Backward: ones to begin with; of the sum only a view; of exp one product; of @ two; both paths to a are added.
-    assert count_operations(lambda: torch.autograd.grad(forward(), a)) > 4 + 4
+    assert count_operations(lambda: torch.autograd.grad(forward(), a)) >= 4 + 5

@@ -66,8 +66,7 @@ class LiveCurves:
         text = (
             f"epoch {len(history)} of {self.epochs}: loss {last['train_loss']:.3f}, "
             f"validation {100 * last['val_accuracy']:.1f} %, {last['seconds']:.1f} s"
-            + f", about {wait} left"
-            * (left > 0)
+            + (f", about {wait} left" if left > 0 else "")
         )
         import matplotlib.pyplot as plt
         from IPython.display import display
