@@ -409,6 +409,16 @@ CIFAR10_SPEEDRUN = replace(
     precision="bf16",
 )
 
+# vit-tutorial train cifar10-mixed
+# The speedrun's model with more patience: 45 epochs of milder RandAugment, and every image mixed with another, by mixup
+# or CutMix. About 85 minutes of two CPU cores, compiled; 86.2 % on the validation images, 85.8 % on the test set
+# (JPEG copy, one seed). Also begun: cifar10-small mixed in the same way, with 80 % (validation) after 15 of 30 epochs.
+CIFAR10_MIXED = replace(
+    CIFAR10_SPEEDRUN,
+    epochs=45,
+    augment=replace(CIFAR10_SPEEDRUN.augment, rand_magnitude=0.3, mixup=0.2, cutmix=1.0),
+)
+
 # vit-tutorial train cifar10-small-100
 # The same model for 100 epochs, which needs stronger augmentation. Wants a GPU; not recorded yet, and untuned.
 CIFAR10_SMALL_100 = replace(
@@ -440,6 +450,7 @@ RECIPES = {
     "cifar10-small-seed": CIFAR10_SMALL_SEED,
     "cifar10-small": CIFAR10_SMALL,
     "cifar10-speedrun": CIFAR10_SPEEDRUN,
+    "cifar10-mixed": CIFAR10_MIXED,
     "cifar10-small-100": CIFAR10_SMALL_100,
     "cifar10-best": CIFAR10_BEST,
 }
