@@ -10,6 +10,11 @@ check_signature = beartype(conf=BeartypeConf(is_pep484_tower=True))
 jaxtyping.install_import_hook("vit_tutorial", "conftest.check_signature")
 
 
+def pytest_collection_modifyitems(items):
+    """The longest come first, so that no worker is left alone with them at the end."""
+    items.sort(key=lambda item: item.path.name != "test_rehearsal.py")
+
+
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(0)
