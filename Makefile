@@ -37,7 +37,7 @@ slides: $(INSTALLED)
 # tests run; the pages' own tests come last.
 test: lint executed
 	@$(MAKE) --no-print-directory --jobs=2 unit pages
-	$(RUN) -m pytest $(OF_THE_BOOK) -n 2 --dist loadgroup -q
+	$(RUN) -m pytest $(OF_THE_BOOK) -n 2 --dist worksteal -q
 
 install: $(INSTALLED)
 

@@ -57,6 +57,7 @@ class Visit:
     view: View
     source: str = ""  # the Markdown behind the page
     loaded: list[tuple[int, str]] = field(default_factory=list)
+    shifts: list[tuple[float, list[str]]] = field(default_factory=list)  # until the end was seen; pictures come later
     console: list[str] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)
 
@@ -196,6 +197,7 @@ def visit(
         seen.loaded = page.evaluate(LOADED)
         page.evaluate(SCROLL)
         page.evaluate(COMPLETE)
+        seen.shifts = page.evaluate("shifts")
         yield seen
     finally:
         context.close()
@@ -229,9 +231,8 @@ def weight(visit: Visit) -> list[str]:
 
 def shift(visit: Visit) -> list[str]:
     """Nothing moves while the page loads and is scrolled to its end, but the contents, which unfold by intent."""
-    shifts = visit.page.evaluate("shifts")
-    moved = [f"{value:.3f} {', '.join(nodes[:2])}" for value, nodes in sorted(shifts, reverse=True)[:3]]
-    total = sum(value for value, _ in shifts)
+    moved = [f"{value:.3f} {', '.join(nodes[:2])}" for value, nodes in sorted(visit.shifts, reverse=True)[:3]]
+    total = sum(value for value, _ in visit.shifts)
     return [f"{total:.2f} of the window moved: {'; '.join(moved)}"] if total > SHIFT else []
 
 

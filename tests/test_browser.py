@@ -3,7 +3,6 @@
 import os
 import re
 from collections import Counter
-from contextlib import ExitStack
 
 import browser
 import pdf
@@ -16,19 +15,10 @@ from playwright.sync_api import sync_playwright
 HTML = ROOT / "_build" / "html"
 SCREENSHOTS = ROOT / "_build" / "screenshots"
 PAGES = [*re.findall(r"(?:root|file): (\S+)", text_of("_toc.yml")), "search"]
-# A page is loaded once in each theme and once in each width, and turned there: light to dark by its button, and back;
-# dark to light by the system. The light comes last, for then the keys are pressed and the rooms opened.
+# A page is loaded once in each width, and turned there: light to dark by its button, and back; dark to light by the
+# system. The light comes last, for then the keys are pressed and the rooms opened.
 LOADED = {"desktop": VIEWS["desktop-light"], "phone": VIEWS["phone-dark"]}
-VISITS = [
-    pytest.param(
-        (name, width, theme),
-        id=f"{name.rpartition('/')[2]}-{width}-{theme}",
-        marks=pytest.mark.xdist_group(f"{name} {width}"),
-    )
-    for name in PAGES
-    for width in LOADED
-    for theme in ("dark", "light")
-]
+THEMES = ("dark", "light")
 # What a reader may look for, and the page that teaches it.
 SEARCHES = {
     "patch embedding": "notebooks/01_patches",
@@ -86,51 +76,30 @@ def remembered(chromium, book):
     return browser.choose_theme(chromium, f"{book}/{PAGES[0]}.html", "light")
 
 
-@pytest.fixture(scope="module")
-def opened(chromium, book, remembered):
-    """Opens a page in a window; it stays open until another is asked for."""
-    with ExitStack() as stack:
-        at, visit = None, None
-
-        def opened(name: str, width: str) -> browser.Visit:
-            nonlocal at, visit
-            if at != (name, width):
-                stack.close()
-                view, address = LOADED[width], f"{book}/{name}.html"
-                state = remembered if view.by_button else None
-                visit = stack.enter_context(
-                    browser.visit(chromium, address, view, remembered=state, source=markdown_of(name))
-                )
-                at = name, width
-            return visit
-
-        yield opened
-
-
-@pytest.fixture(scope="module", params=VISITS)
-def visit(request, opened):
-    """A page of the book in a view, for all checks; a picture of it is kept."""
-    name, width, theme = request.param
-    visit = opened(name, width)
-    if (view := VIEWS[f"{width}-{theme}"]) != LOADED[width] or view.by_button:
-        visit = browser.turn(visit, view)
-    yield visit
-    picture = SCREENSHOTS / f"{name.rpartition('/')[2]}-{width}-{theme}.jpg"
-    visit.page.screenshot(path=picture, full_page=True, type="jpeg", quality=60)
-
-
 def test_the_book_s_pages_are_all_visited():
     assert {f"{name}.html" for name in PAGES} >= {
         path.relative_to(HTML).as_posix() for folder in ("book", "notebooks") for path in (HTML / folder).glob("*.html")
     }
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_page(check, visit):
-    faults = Counter(check(visit))
-    lines = [f"{count} × {fault}" if count > 1 else fault for fault, count in faults.items()]
-    if faults:
-        pytest.fail("\n".join([f"{check.__doc__} But at {visit.page.url}, {visit.view}:", *lines]), pytrace=False)
+@pytest.mark.parametrize("width", LOADED)
+@pytest.mark.parametrize("name", PAGES)
+def test_page(name, width, chromium, book, remembered):
+    """Every check has nothing to say of the page, in either theme; a picture of each is kept."""
+    opened, lines = LOADED[width], []
+    state = remembered if opened.by_button else None
+    with browser.visit(chromium, f"{book}/{name}.html", opened, remembered=state, source=markdown_of(name)) as visit:
+        for theme in THEMES:
+            if (view := VIEWS[f"{width}-{theme}"]) != opened or view.by_button:
+                visit = browser.turn(visit, view)
+            for check in CHECKS:
+                faults = Counter(check(visit))
+                counted = [f"  {count} × {fault}" if count > 1 else f"  {fault}" for fault, count in faults.items()]
+                lines += [f"{theme}, {check.__name__}: {check.__doc__} But:", *counted] if faults else []
+            picture = SCREENSHOTS / f"{name.rpartition('/')[2]}-{width}-{theme}.jpg"
+            visit.page.screenshot(path=picture, full_page=True, type="jpeg", quality=60)
+    if lines:
+        pytest.fail("\n".join(lines), pytrace=False)
 
 
 @pytest.mark.parametrize(("term", "name"), SEARCHES.items(), ids=list(SEARCHES))

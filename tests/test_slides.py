@@ -11,7 +11,7 @@ from live_figures import FIGURES
 from notebook_rules import ROOT, exercise_calls, read
 from test_browser import HTML, chromium  # noqa: F401 (a fixture)
 
-DECKS = pytest.mark.parametrize("stem", [pytest.param(s, marks=pytest.mark.xdist_group(s)) for s in slides.CHAPTERS])
+DECKS = pytest.mark.parametrize("stem", slides.CHAPTERS)
 PAGE = """<article><section id="a"><h1>3 · Attention<a class="headerlink" href="#a">#</a></h1>
 <p class="chapter-line">badge</p><p>A photograph is a grid. What now?</p>
 <section id="b"><h2>Three tokens</h2><p>Take a roof. Take a tree.</p>
