@@ -99,7 +99,7 @@ ASK = """async ([run, images, source]) => {
 @pytest.mark.parametrize("run", ["mnist", "mnist-patch4"])
 def test_each_intermediate_equals_pytorch_s_in_the_browser_too(run, opened):
     model, recipe = load_recorded(run)
-    images = torch.stack([draw_strokes(ways[0]) for ways in examples()])
+    images = torch.stack([draw_strokes(ways[0]) for ways in examples()[::3]])  # 0, 3, 6 and 9
     images = images[:, None].double() / 255
     with opened() as visit:
         found = visit.page.evaluate(ASK, [run, images.flatten(1).tolist(), COMPUTED])

@@ -257,15 +257,15 @@ SQUEEZED = """() => [...document.querySelectorAll("article img")]
     .map((image) => image.closest("article").id + ": " + image.alt)"""
 
 
-def in_print(page: Path, script: str) -> list[str]:
-    """What a script finds on a page of HTML, as it would be printed."""
+def in_print(page: Path, *scripts: str) -> list[str]:
+    """What the scripts find on a page of HTML, as it would be printed."""
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         tab = chromium.new_page(viewport=PAPER)
         tab.emulate_media(media="print")
         tab.goto(page.as_uri(), wait_until="load")
         tab.evaluate("document.fonts.ready")
-        return tab.evaluate(script)
+        return [found for script in scripts for found in tab.evaluate(script)]
 
 
 @needs_chromium
@@ -275,11 +275,7 @@ def test_no_box_of_the_book_is_cut_in_print_and_nothing_waits_for_a_hand():
         pytest.fail("_build/html/index.html is missing: run `make book` first")
     pdf.JOINED.parent.mkdir(exist_ok=True)
     pdf.JOINED.write_text(pdf.join(pdf.built_pages(parts), parts, {}), encoding="utf-8")
-    assert in_print(pdf.JOINED, CUT) == []
-    assert in_print(pdf.JOINED, TO_PRESS) == []
-    assert in_print(pdf.JOINED, TRIANGLES) == []
-    assert in_print(pdf.JOINED, COVERED) == []
-    assert in_print(pdf.JOINED, SQUEEZED) == []
+    assert in_print(pdf.JOINED, CUT, TO_PRESS, TRIANGLES, COVERED, SQUEEZED) == []
     assert "@title" not in pdf.JOINED.read_text(encoding="utf-8")
 
 
