@@ -97,7 +97,7 @@ def test_page(name, width, chromium, book, remembered):
                 counted = [f"  {count} × {fault}" if count > 1 else f"  {fault}" for fault, count in faults.items()]
                 lines += [f"{theme}, {check.__name__}: {check.__doc__} But:", *counted] if faults else []
             picture = SCREENSHOTS / f"{name.rpartition('/')[2]}-{width}-{theme}.jpg"
-            visit.page.screenshot(path=picture, full_page=True, type="jpeg", quality=60)
+            visit.page.screenshot(path=picture, full_page=True, type="jpeg", quality=60, animations="disabled")
     if lines:
         pytest.fail("\n".join(lines), pytrace=False)
 

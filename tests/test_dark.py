@@ -11,7 +11,20 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
-from dark import INDIGO, INK, LIGHT_BLUE, LIGHT_INDIGO, PAPER, SHADED_PAPER, both, darkened, is_ink, is_paper, svg_of
+from dark import (
+    DIM_INK,
+    INDIGO,
+    INK,
+    LIGHT_BLUE,
+    LIGHT_INDIGO,
+    PAPER,
+    SHADED_PAPER,
+    both,
+    darkened,
+    is_ink,
+    is_paper,
+    svg_of,
+)
 from matplotlib.colors import LinearSegmentedColormap, ListedColormap, same_color, to_hex, to_rgb
 from matplotlib.patches import Rectangle
 from PIL import Image
@@ -89,6 +102,13 @@ def test_letters_in_the_books_colours_get_the_ink_for_dark_paper(colour, axes):
         assert same_color(pale.get_color(), plots.colours.INKS[colour][1]) and pale.get_alpha() == 0.5
         assert same_color(on_light.get_color(), colour)
     assert on_paper.get_color() == colour
+
+
+def test_grey_letters_stay_dimmer_than_black_ones(axes):
+    grey, black = axes.text(0.2, 0.5, "a", color="dimgrey"), axes.text(0.7, 0.5, "b", color="0.2")
+    with darkened(axes.figure):
+        assert same_color(grey.get_color(), DIM_INK) and same_color(black.get_color(), INK)
+    assert grey.get_color() == "dimgrey"
 
 
 def test_in_the_dark_a_confusion_matrix_brightens_with_its_counts():

@@ -29,6 +29,7 @@ from matplotlib.text import Annotation, Text
 from vit_tutorial.plots.colours import COLOURS, INKS
 
 INK, PAPER, SHADED_PAPER = "#e6e6e6", "#121212", "#262626"  # the dark theme's text and page
+DIM_INK = "#a6a6a6"  # of letters that are grey on paper
 INDIGO = COLOURS["attention"]
 LIGHT_INDIGO = INKS[INDIGO][1]
 BLUE, LIGHT_BLUE = COLOURS["query"], "#3A93D0"  # lighter than on paper, and darker than the palette's sky blue
@@ -70,9 +71,10 @@ def lit(colour):
 
 
 def lit_letter(colour):
-    """The colour that a letter gets on dark paper: of one of the book's colours, its lighter ink."""
+    """The colour that a letter gets on dark paper: of one of the book's colours, its lighter ink; grey stays grey."""
+    dim = is_ink(colour) and min(to_rgba(colour)[:3]) > 0.3
     inks = (light for on_page, (_, light) in INKS.items() if same_color(to_rgba(colour)[:3], on_page))
-    ink = next(inks, None)
+    ink = next(inks, DIM_INK if dim else None)
     return to_rgba(ink, to_rgba(colour)[3]) if ink else lit(colour)
 
 
