@@ -79,5 +79,6 @@ $(INSTALLED): pyproject.toml requirements.txt
 		|| { echo "$$NO_PYTHON" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV): PyTorch is large, this takes some minutes the first time."
-	$(RUN) -m pip install --disable-pip-version-check -r requirements.txt
+	$(RUN) -m pip install --disable-pip-version-check --no-compile -r requirements.txt
+	@$(RUN) -m compileall -qq -j 0 $(VENV)/lib || true  # on all cores; some files are for a later Python
 	@touch $@

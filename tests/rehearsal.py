@@ -25,9 +25,14 @@ INSTEAD = {
         "0.89 < cropped_accuracy < min(0.965, own_accuracy)": "cropped_accuracy > 0",
     },
     "07_recipes": {'recipe = RECIPES["cifar10-small"]': 'recipe = replace(RECIPES["cifar10-small"], epochs=10)'},
-    "08_attention_maps": {", not recorded)": ", True)", ", refused)": ", True)"},
+    # 60 images in place of 300; what is counted on them isn't claimed
+    "08_attention_maps": {
+        "trial = test[:300]": "trial = test[:60]",
+        "from vit_tutorial.claims import claim": "def claim(*_, **__): ...",
+    },
     "10_what_matters": {'found["no positions"][2] < 0)': "True)"},
     "11_speed": {"8192 if device": "64 if device", "512 if device": "8 if device", "at_once = 32": "at_once = 1"}
+    | {"range(32)": "range(1)", "for _ in range(3)": "for _ in range(1)"}  # once is enough where no time counts
     # torchrun's processes have all the images
     | {"abs(a - b) < 1e-3": "abs(a - b) < 9"},
 }
