@@ -146,7 +146,7 @@ def printed(html: str, page: str, pages: list[str]) -> Tag:
 
 def style_sheets(built: dict[str, str]) -> list[str]:
     """The addresses of the style sheets of all pages, each once: a live figure's is named only where there is one."""
-    heads = {page: BeautifulSoup(html, "html.parser").head for page, html in built.items()}
+    heads = {page: BeautifulSoup(html.partition("<body")[0], "html.parser") for page, html in built.items()}
     links = [(page, link["href"]) for page, head in heads.items() for link in head.select("link[rel=stylesheet]")]
     return list(dict.fromkeys(from_joined(address, page) for page, address in links))
 

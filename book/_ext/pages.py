@@ -89,10 +89,10 @@ def hang(html: str) -> str:
 def keep_together(page: BeautifulSoup) -> None:
     """Let no line end within a size such as 16 × 16, in "Figure 3.2" or "5 %", nor at the hyphen of CIFAR-10."""
     for text in page.find_all(string=True):
-        if not text.find_parent("article") or text.find_parent(["pre", "code", "script", "style", "math", "svg"]):
-            continue
         parts = NAME.split(TOGETHER.sub("\u00a0", text))
         if parts == [text] or isinstance(text, Comment):
+            continue
+        if not text.find_parent("article") or text.find_parent(["pre", "code", "script", "style", "math", "svg"]):
             continue
         for i, part in enumerate(parts):  # every second one is a name
             text.insert_before(page.new_tag("span", attrs={"class": "whole"}, string=part) if i % 2 else part)
@@ -167,11 +167,12 @@ def give_room(page: BeautifulSoup) -> None:
 
 def lighten(page: BeautifulSoup) -> None:
     """Take off the scripts and style sheets that this page does not need, and let it show before the others come."""
+    has = {selector: page.select_one(selector) is not None for selector in set(NEEDED_BY.values()) - {""}}
     for element in page.select("head script, head link, body > script"):
         told = f"{element.get('src', '')} {element.get('href', '')} {element.string or ''}".lower()
-        if any(name in told and not (selector and page.select_one(selector)) for name, selector in NEEDED_BY.items()):
+        if any(name in told and not has.get(selector) for name, selector in NEEDED_BY.items()):
             element.decompose()
-        elif "src" in element.attrs and "documentation_options" not in told and not page.select_one("#search-results"):
+        elif "src" in element.attrs and "documentation_options" not in told and not has["#search-results"]:
             element["defer"] = ""
     for sheet in page.select("link[href*='styles/theme.css']"):  # it only imports this one, at a round trip's cost
         sheet["href"] = sheet["href"].replace("styles/theme.css", "basic.css")
