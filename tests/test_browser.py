@@ -14,6 +14,7 @@ from playwright.sync_api import sync_playwright
 
 HTML = ROOT / "_build" / "html"
 SCREENSHOTS = ROOT / "_build" / "screenshots"
+TALLEST = 40_000  # pixels of a picture: only the package's page is longer, and looks the same all the way down
 PAGES = [*re.findall(r"(?:root|file): (\S+)", text_of("_toc.yml")), "search"]
 # A page is loaded once in each width, and turned there: light to dark by its button, and back; dark to light by the
 # system. The light comes last, for then the keys are pressed and the rooms opened.
@@ -97,7 +98,9 @@ def test_page(name, width, chromium, book, remembered):
                 counted = [f"  {count} × {fault}" if count > 1 else f"  {fault}" for fault, count in faults.items()]
                 lines += [f"{theme}, {check.__name__}: {check.__doc__} But:", *counted] if faults else []
             picture = SCREENSHOTS / f"{name.rpartition('/')[2]}-{width}-{theme}.jpg"
-            visit.page.screenshot(path=picture, full_page=True, type="jpeg", quality=60, animations="disabled")
+            height = min(visit.page.evaluate("document.documentElement.scrollHeight"), TALLEST)
+            part = {"x": 0, "y": 0, "width": view.width, "height": height}
+            visit.page.screenshot(path=picture, full_page=True, clip=part, type="jpeg", quality=60)
     if lines:
         pytest.fail("\n".join(lines), pytrace=False)
 

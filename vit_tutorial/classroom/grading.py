@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from tqdm import tqdm
@@ -144,8 +145,7 @@ def grade(
     known = {name: chapter for chapter, names in CHAPTERS.items() for name in names} | dict.fromkeys(own, "")
     if unknown := set(points or ()) - set(known):
         raise ValueError(f"there are points for {', '.join(sorted(unknown))}, which are no exercises")
-    cells = {path.stem[3:]: chapter_cells(path) for path in NOTEBOOKS.glob("*.ipynb")}
-    book = {stem: [replace(each, ours=True) for each in statements(kept)] for stem, kept in cells.items()}
+    book = _book()
     handed = _by_student(read_submissions(submissions), {each.text for kept in book.values() for each in kept})
     names = list(points) if points else _that_count(handed, known, own, chapters)
     points = points or dict.fromkeys(names, 1)
@@ -167,6 +167,13 @@ def grade(
 def _harmless(value: object) -> object:
     """A spreadsheet takes text that begins like this for a formula, and text here comes from students."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t")) else value
+
+
+@cache
+def _book() -> dict[str, list[Statement]]:
+    """What the chapters themselves state, without their exercises."""
+    cells = {path.stem[3:]: chapter_cells(path) for path in NOTEBOOKS.glob("*.ipynb")}
+    return {stem: [replace(each, ours=True) for each in statements(kept)] for stem, kept in cells.items()}
 
 
 def _by_student(files: Iterable[File], book: Container[str]) -> dict[str, list[tuple[File, list[Statement]]]]:
