@@ -113,12 +113,24 @@ def test_the_first_hit_teaches_it(term, name, chromium, book):
         assert browser.formulas(visit) == browser.overflow(visit) == browser.axe(visit) == visit.console == []
 
 
+# From the right of the magnifying glass to where the words begin.
+ROOM_BESIDE_THE_GLASS = """() => shown('.bd-search').map((form) => {
+  const input = form.querySelector('input'), glass = form.querySelector('svg, i');
+  const words = input.getBoundingClientRect().left + parseFloat(getComputedStyle(input).paddingLeft);
+  return words - glass.getBoundingClientRect().right;
+})"""
+
+
 def test_the_search_button_leads_to_results(chromium, book):
     with browser.visit(chromium, f"{book}/notebooks/03_attention.html", VIEWS["desktop-light"]) as visit:
         visit.page.locator(".search-button__button:visible").first.click()
+        (room,) = visit.page.evaluate(ROOM_BESIDE_THE_GLASS)
+        assert 0 < room < 20
         visit.page.keyboard.type("softmax")
         visit.page.keyboard.press("Enter")
         visit.page.wait_for_url("**/search.html?q=softmax*")
+        (room,) = visit.page.evaluate(ROOM_BESIDE_THE_GLASS)
+        assert 0 < room < 20
 
 
 # Pages with one fault each -----------------------------------------------------------------------------------------
