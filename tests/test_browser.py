@@ -93,14 +93,14 @@ def test_page(name, width, chromium, book, remembered):
         for theme in THEMES:
             if (view := VIEWS[f"{width}-{theme}"]) != opened or view.by_button:
                 visit = browser.turn(visit, view)
-            for check in CHECKS:
-                faults = Counter(check(visit))
-                counted = [f"  {count} × {fault}" if count > 1 else f"  {fault}" for fault, count in faults.items()]
-                lines += [f"{theme}, {check.__name__}: {check.__doc__} But:", *counted] if faults else []
             picture = SCREENSHOTS / f"{name.rpartition('/')[2]}-{width}-{theme}.jpg"
             height = min(visit.page.evaluate("document.documentElement.scrollHeight"), TALLEST)
             part = {"x": 0, "y": 0, "width": view.width, "height": height}
             visit.page.screenshot(path=picture, full_page=True, clip=part, type="jpeg", quality=60)
+            for check in CHECKS:
+                faults = Counter(check(visit))
+                counted = [f"  {count} × {fault}" if count > 1 else f"  {fault}" for fault, count in faults.items()]
+                lines += [f"{theme}, {check.__name__}: {check.__doc__} But:", *counted] if faults else []
     if lines:
         pytest.fail("\n".join(lines), pytrace=False)
 
