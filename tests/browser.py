@@ -463,11 +463,9 @@ PUT_BACK = "() => { for (const undo of put_back.reverse()) undo(); }"
 def axe(visit: Visit, everywhere: bool = False) -> list[str]:
     """axe-core has nothing to say, but for what it says of the theme.
 
-    A wide window is asked everything, in the dark what is of colours, and a phone, in the light, what is of its width;
-    or ``everywhere`` everything.
+    A wide window is asked everything, in the dark what is of colours, and a phone what is of its width; or
+    ``everywhere`` everything.
     """
-    if visit.view == VIEWS["phone-dark"] and not everywhere:
-        return []  # the colours of a wide window, in the places of the light
     rules = COLOUR_RULES if visit.view.theme == "dark" else WIDTH_RULES
     everything, some = {"type": "tag", "values": AXE_TAGS}, {"type": "rule", "values": rules}
     options = {
