@@ -19,7 +19,6 @@ import torch._dynamo  # it makes tables of PyTorch's functions when it is first 
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 import vit_tutorial.speed
 
@@ -86,6 +85,29 @@ def _is_gpu(value) -> bool:
     return isinstance(value, torch.device) and value.type == "cuda"
 
 
+def _map(change, value):
+    """What ``change`` makes of a value, and of all that a tuple, list or dict holds.
+
+    PyTorch's own ``tree_map`` does this, too, but is asked for every operation, and takes most of a rehearsal's time.
+    """
+    if type(value) in (tuple, list):
+        return type(value)([_map(change, part) for part in value])
+    if isinstance(value, dict):
+        return type(value)((key, _map(change, part)) for key, part in value.items())
+    return change(value)
+
+
+def _on_gpu(values, away: dict):
+    """The tensors among ``values`` on the GPU: those of ``away``, by the ``id`` of what they hold, or new ones."""
+
+    def there(value):
+        if not isinstance(value, torch.Tensor):
+            return value
+        return away[id(value)] if id(value) in away else OnGPU(value)
+
+    return _map(there, values)
+
+
 class _Names(TorchFunctionMode):
     """Calls that name the GPU name the device underneath, for which PyTorch asks no driver."""
 
@@ -98,15 +120,21 @@ class _Names(TorchFunctionMode):
             place = args[0].device if args and isinstance(args[0], torch.Tensor) else kwargs.get("device", "cpu")
             if _is_gpu(place) != getattr(generator, "on_gpu", False):
                 raise RuntimeError(f"Expected a generator on {place}, where the result is (in {func.__name__})")
-        return func(*tree_map(renamed, args), **tree_map(renamed, kwargs))
+        return func(*_map(renamed, args), **_map(renamed, kwargs))
 
 
 class _Dispatch(TorchDispatchMode):
     """Computes on the CPU what is asked of the GPU."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        given = []
+
+        def inside(value):
+            if isinstance(value, torch.Tensor):
+                given.append(value)
+            return value.inner if isinstance(value, OnGPU) else value
+
+        args, kwargs = _map(inside, args), _map(inside, kwargs or {})
         away = {id(tensor.inner): tensor for tensor in given if isinstance(tensor, OnGPU)}
         strict = given[:1] if func in INDEXED else given
         if away and func not in COPIES:
@@ -118,12 +146,11 @@ class _Dispatch(TorchDispatchMode):
         device = torch.device(device)
         if "device" in kwargs and device.type == "lazy":
             kwargs = {**kwargs, "device": torch.device("cpu")}
-        args, kwargs = tree_map_only(OnGPU, lambda tensor: tensor.inner, (args, kwargs))
         results = func(*args, **kwargs)
         if device.type != "lazy":
             return results
         # What was changed in place stays the tensor that it was.
-        return tree_map_only(torch.Tensor, lambda r: away[id(r)] if id(r) in away else OnGPU(r), results)
+        return _on_gpu(results, away)
 
 
 class _Generator(torch.Generator):
@@ -177,7 +204,7 @@ def _stand_ins() -> dict[str, object]:
 
     def load_there(file, map_location=None, **kwargs):
         state = load(file, map_location="cpu" if _is_gpu(map_location) else map_location, **kwargs)
-        return tree_map_only(torch.Tensor, OnGPU, state) if _is_gpu(map_location) else state
+        return _on_gpu(state, {}) if _is_gpu(map_location) else state
 
     time_by_operation = vit_tutorial.speed.time_by_operation
 

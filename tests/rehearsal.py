@@ -33,6 +33,12 @@ INSTEAD = {
         "trial = test[:300]": "trial = test[:30]",
         "from vit_tutorial.claims import claim": "def claim(*_, **__): ...",
     },
+    "09_pretrained": {
+        "else (COUNTS, 5, 4)": "else ((10, 100, 1000), 2, 1)",
+        "300: 60, 1000: 60}": "1000: 10}",
+        "300: 200, 1000: 200}": "1000: 20}",
+        "longer * 60, lr)": "longer * 15, lr)",
+    },
     "10_what_matters": {
         'found["no positions"][2] < 0)': "True)",
         "    epochs=4,": "    epochs=1,",
@@ -41,6 +47,15 @@ INSTEAD = {
     | {"range(32)": "range(1)", "for _ in range(6)": "for _ in range(1)"}  # once is enough where no time counts
     # torchrun's processes have all the images
     | {"abs(a - b) < 1e-3": "abs(a - b) < 9"},
+    "12_clinic": {
+        "epochs=10, batch_size=64": "epochs=2, batch_size=64",
+        'cross-entropy", 1000)': 'cross-entropy", 50)',
+        "range(1, 1001)": "range(1, 51)",
+        'company["sick"][2] + 0.2': 'company["sick"][2] - 1',
+        '1.7 and 2.3 < lead["of another class"] < 3.5': "9",
+        "(instead[0] - hosts[3]) < 0.03": "(instead[0] - hosts[3]) < 1",
+        "from vit_tutorial.claims import claim": "def claim(*_, **__): ...",
+    },
 }
 
 

@@ -93,8 +93,7 @@ def test_single_numbers_may_come_from_the_cpu(number):
 
 # The chapters ---------------------------------------------------------------------------------------------------------
 
-SLOW = {"09_pretrained", "12_clinic"}  # minutes each: `python tests/rehearsal.py 12_clinic full`
-STEMS = [path.stem for path in NOTEBOOKS if path.stem >= "06" and path.stem not in SLOW]
+STEMS = [path.stem for path in NOTEBOOKS if path.stem >= "06"]
 
 
 @pytest.mark.parametrize("stem", STEMS)
