@@ -2,7 +2,8 @@
 #   make book    make .venv, run the notebooks, build the book, print the page to open
 #   make test    the same .venv, then everything that is checked
 # and: make pdf (the book as one file), make slides (of six chapters), make serve, make lint, make unit (the package's
-# tests alone), make colab (the chapters as Colab runs them), make links (does every address answer?), make clean.
+# tests alone), make colab (the chapters as Colab runs them), make rounding (which claims hang on a processor's last
+# bit?), make links (does every address answer?), make clean.
 # PYTHON=python3.12 chooses another Python, 3.11 or later; once .venv is made, it has its own: delete it first.
 # Windows has no .venv/bin: use WSL there.
 
@@ -13,7 +14,7 @@ INSTALLED := $(VENV)/.installed
 PORT ?= 8000
 OF_THE_BOOK := $(addprefix tests/test_,book.py pdf.py browser.py slides.py live_page.py live_figures.py)
 
-.PHONY: book executed pages pdf slides test install lint unit colab links serve clean
+.PHONY: book executed pages pdf slides test install lint unit colab rounding links serve clean
 
 book: executed
 	@$(MAKE) --no-print-directory pages
@@ -54,6 +55,10 @@ unit: $(INSTALLED)
 # CHAPTERS=notebooks/01_patches.ipynb runs one, URL=https://… takes the package from there.
 colab: $(INSTALLED)
 	$(RUN) book/colab.py $(CHAPTERS)
+
+# What other processors will find; it takes three times as long as executing the chapters. CHAPTERS=… as above.
+rounding: $(INSTALLED)
+	$(RUN) book/rounding.py $(CHAPTERS)
 
 links: $(INSTALLED)
 	$(RUN) book/build.py links
