@@ -23,25 +23,28 @@ ROOT = Path(__file__).resolve().parent.parent
 WORKERS = 2
 NOTED = "does not survive rounding: "
 FIRST_CELL = """
-import torch
-from vit_tutorial import claims
+def start_a_millionth_off():  # a function, so that the chapter's own names touch nothing here
+    import torch
+    from vit_tutorial import claims
 
-judge, start = claims.claim, torch.optim.Optimizer.__init__
+    judge, start = claims.claim, torch.optim.Optimizer.__init__
 
-def noted(phrase, holds, *, when=True):
-    try:
-        judge(phrase, holds, when=when)
-    except AssertionError:
-        print({noted!r} + phrase)
+    def noted(phrase, holds, *, when=True):
+        try:
+            judge(phrase, holds, when=when)
+        except AssertionError:
+            print({noted!r} + phrase)
 
-def start_a_millionth_off(self, params, defaults):
-    start(self, params, defaults)
-    for parameter in [p for group in self.param_groups for p in group["params"] if p.ndim == 2]:
-        generator = torch.Generator().manual_seed(1000 * {number} + len(parameter))  # equal starts stay equal
-        by = 1 + 1e-6 * torch.randn(parameter.shape, generator=generator)
-        parameter.data.mul_(by.to(parameter))
+    def moved(self, params, defaults):
+        start(self, params, defaults)
+        for parameter in [p for group in self.param_groups for p in group["params"] if p.ndim == 2]:
+            generator = torch.Generator().manual_seed(1000 * {number} + len(parameter))  # equal starts stay equal
+            by = 1 + 1e-6 * torch.randn(parameter.shape, generator=generator)
+            parameter.data.mul_(by.to(parameter))
 
-claims.claim, torch.optim.Optimizer.__init__ = noted, start_a_millionth_off
+    claims.claim, torch.optim.Optimizer.__init__ = noted, moved
+
+start_a_millionth_off()
 """
 
 

@@ -8,6 +8,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 CELLS = [
     "import torch\nfrom torch import nn\nfrom vit_tutorial.claims import claim",
     "# @title Two equal models, and their start\n"
+    "start = judge = noted = moved = None  # names of its own\n"
     "layers = nn.Linear(3, 5), nn.Linear(3, 5), nn.LayerNorm(4)\n"
     "layers[1].load_state_dict(layers[0].state_dict())\n"
     "before = [layer.weight.detach().clone() for layer in layers]\n"
