@@ -188,23 +188,30 @@ def tidy_streams(outputs: list[nbformat.NotebookNode]) -> list[nbformat.Notebook
     return tidy
 
 
-def _ipython() -> Path:
-    """A home for the kernels, in which each of them starts with ``dark.register``."""
-    home = BUILD / "ipython"
-    startup = home / "profile_default/startup"
+def surroundings() -> dict[str, str]:
+    """The environment of the kernels: each starts with ``dark.register``, and no setting of the user's reaches them.
+
+    Matplotlib lists its fonts once, before the first figure: a list found in the user's home may lack some, and the
+    page would show the warning.
+    """
+    ipython, matplotlib = BUILD / "ipython", BUILD / "matplotlib"
+    startup = ipython / "profile_default/startup"
     startup.mkdir(parents=True, exist_ok=True)
     lines = ["import sys", f"sys.path.append({str(DARK.parent)!r})", "import dark", "dark.register()"]
     (startup / "00-dark.py").write_text("\n".join([*lines, "sys.path.pop()", "del dark, sys", ""]))
-    return home
+    shutil.rmtree(matplotlib, ignore_errors=True)
+    matplotlib.mkdir()
+    theirs = {"OMP_NUM_THREADS": "1", "IPYTHONDIR": str(ipython), "MPLCONFIGDIR": str(matplotlib)}
+    kept = {key: value for key, value in os.environ.items() if key not in ("MPLBACKEND", "MATPLOTLIBRC")}
+    subprocess.run([sys.executable, "-c", "import matplotlib.font_manager"], env=kept | theirs, check=True)
+    return kept | theirs
 
 
-def run(notebook: nbformat.NotebookNode, path: Path) -> float | None:
+def run(notebook: nbformat.NotebookNode, path: Path, environment: dict[str, str]) -> float | None:
     """Run nbmake over the notebook in ``path``, which gets its outputs: the seconds, or None when it failed."""
     nbformat.write(notebook, path)
     command = ["-m", "pytest", path, "--nbmake", "--overwrite", "--nbmake-timeout=600", "--quiet", "--no-header"]
     command += ["-c", ROOT / "pyproject.toml", "-p", "no:cacheprovider", "--color=yes"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "IPYTHONDIR": str(_ipython())}
-    environment.pop("MPLBACKEND", None)  # the kernel's own draws into the notebook
     start = time.monotonic()
     done = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True)
     seconds = round(time.monotonic() - start, 1)
@@ -222,13 +229,14 @@ def execute() -> None:
     stale = [path for path in sources if has_to_run(path, keys[path])]
     print(f"{len(sources)} notebooks, {len(stale)} to execute", flush=True)
     EXECUTED.mkdir(parents=True, exist_ok=True)
+    environment = surroundings() if stale else {}
     times = json.loads(TIMES.read_text()) if TIMES.exists() else {}
 
     def run_and_keep(path: Path) -> bool:
         executed, key_file = results(path)
         key_file.unlink(missing_ok=True)
         with tempfile.TemporaryDirectory() as folder:  # nbmake passes over every path with _build in it
-            seconds = run(sources[path], Path(folder) / path.name)
+            seconds = run(sources[path], Path(folder) / path.name, environment)
             if seconds is None:
                 return False
             shutil.copy(Path(folder) / path.name, executed)

@@ -3,6 +3,7 @@
 import ast
 import copy
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -99,6 +100,34 @@ def test_a_notebook_runs_once_and_jupyter_book_finds_what_it_gave(checkout, monk
     _, merged = get_cache(build.CACHE).merge_match_into_notebook(source)
     assert merged.cells[1].outputs[0].text == "good 42\n"
     assert merged.cells[1].metadata.mystnb.image.alt == "Another line."
+
+
+def test_no_setting_of_the_user_s_reaches_a_figure(checkout, tmp_path_factory, monkeypatch):
+    home = tmp_path_factory.mktemp("home")
+    (home / "matplotlibrc").write_text("lines.linewidth: 9\n")
+    fonts_found = "import json; print(json.dumps([f.name for f in matplotlib.font_manager.fontManager.ttflist]))"
+    asked = "import matplotlib, matplotlib.font_manager; print(matplotlib.rcParams['lines.linewidth'])"
+    subprocess.run([sys.executable, "-c", asked], env={"MPLCONFIGDIR": str(home)}, check=True)
+    [listed] = home.glob("fontlist-*.json")
+    fonts = json.loads(listed.read_text())
+    fonts["ttflist"] = [font for font in fonts["ttflist"] if font["name"] != "STIXGeneral"]
+    listed.write_text(json.dumps(fonts))
+    monkeypatch.setenv("MPLCONFIGDIR", str(home))
+    monkeypatch.setenv("MATPLOTLIBRC", str(home))
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    write(checkout, "01_good", asked, "print(matplotlib.get_backend())", fonts_found)
+
+    def printed(environment: dict[str, str]) -> list[str]:
+        source = nbformat.read(checkout / "notebooks" / "01_good.ipynb", as_version=4)
+        path = tmp_path_factory.mktemp("run") / "good.ipynb"
+        assert build.run(source, path, environment)
+        outputs = [output for cell in build.code_cells(nbformat.read(path, as_version=4)) for output in cell.outputs]
+        return [output.text.strip() for output in outputs if output.name == "stdout"]
+
+    width, backend, names = printed(build.surroundings())
+    assert (width, "inline" in backend, "STIXGeneral" in names) == ("1.5", True, True)
+    width, backend, names = printed(dict(os.environ))  # without them it would
+    assert (width, "inline" in backend, "STIXGeneral" in names) == ("9.0", False, False)
 
 
 def test_a_failing_notebook_shows_its_cell_and_is_run_again_alone(checkout, capfd):
