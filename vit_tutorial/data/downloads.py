@@ -252,7 +252,7 @@ def ensure(
             finally:
                 _clear(part)
     except Timeout as error:
-        reason = f"another process has been fetching it for {patience:.0f} seconds"
+        reason = f"another process has been fetching it for {patience:g} seconds"
         raise FileNotFoundError(f"{lacking}, and {reason}. {remedy}") from error
     except OSError as error:
         reason = " ".join(str(error).split())
