@@ -98,7 +98,12 @@ STEMS = [path.stem for path in NOTEBOOKS if path.stem >= "06"]
 
 @pytest.mark.parametrize("stem", STEMS)
 def test_the_code_of_a_chapter_runs_on_a_gpu(stem):
-    command = [sys.executable, ROOT / "tests/rehearsal.py", stem, "full"]  # a GPU's default; quick runs in the build
+    command = [
+        sys.executable,
+        ROOT / "tests/slow/rehearsal.py",
+        stem,
+        "full",
+    ]  # a GPU's default; quick runs in the build
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]

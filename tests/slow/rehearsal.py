@@ -1,4 +1,4 @@
-"""Run the code of a chapter as on a GPU, with either budget: ``python tests/rehearsal.py 06_training full``.
+"""Run the code of a chapter as on a GPU, with either budget: ``python tests/slow/rehearsal.py 06_training full``.
 
 The GPU is pretended. What stands in for the real data has few images, so that every recipe is soon over. What a page
 claims of the real ones rests; every other assertion holds.
@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 IMAGES = {"train": 16, "val": 64, "test": 64}
 OWN = {  # sets that stay whole
     "08_attention_maps": ("shapes",),
