@@ -4,9 +4,10 @@
     python book/colab.py notebooks/01_patches.ipynb     these
 
 Each gets an empty folder and a fresh virtual environment. That sees every package of the Python that runs this, Colab's
-own in Colab's image and those of .venv elsewhere, but not the book's. The set-up cell asks GitHub for a release, as it does
-for a reader; git is told to take the last commit of this checkout instead, or URL=https://…, another repository that has it.
-A chapter fails on an error, on a warning, and where the installation replaces a package: Colab would want a restart.
+own in Colab's image and those of .venv elsewhere, but not the book's. The set-up cell asks GitHub for a release, as it
+does for a reader, and git is told to take the last commit of this checkout instead; URL=https://… names another
+repository that has the release. A chapter fails on an error, on a warning, and where the installation replaces a
+package: Colab would want a restart.
 """
 
 import os

@@ -250,7 +250,7 @@ def test_the_last_mirror_is_taken_at_any_speed_and_its_bar_tells_the_minutes(hos
     download([host.url("file"), host.url("mirror/file")], tmp_path / "file", MD5)
     assert (tmp_path / "file").read_bytes() == CONTENT
     assert host.requests == ["file", "mirror/file"]
-    assert ", 1 minutes left" in capsys.readouterr().err  # rounded up
+    assert ", 1 minute left" in capsys.readouterr().err  # rounded up
 
 
 def test_where_the_last_mirror_fails_a_slow_one_is_taken(host, tmp_path):
@@ -280,7 +280,7 @@ def test_a_silent_host_is_given_up_and_the_process_keeps_its_own_limit(host, tmp
 
 def test_patience_ends_when_it_is_clear_that_it_won_t_do(host, tmp_path):
     host.ways["file"] = Way(speed=70_000)  # 256 kB in 3.7 seconds
-    with pytest.raises(TooSlow, match=r"file: at \d+ kB/s it would take 1 minutes more$"):
+    with pytest.raises(TooSlow, match=r"file: at \d+ kB/s it would take 1 minute more$"):
         download([host.url("file")], tmp_path / "file", MD5, progress=False, patience=1.5)
     host.ways.clear()
     download([host.url("file")], tmp_path / "file", MD5, progress=False)
@@ -502,4 +502,4 @@ def test_to_wait_is_offered_where_that_helps(monkeypatch, tmp_path):
         there, said = fetch_and_tell("cifar10", patience=1.0, progress=False)
     assert not there
     assert said.startswith("CIFAR-10: not to be had (127.0.0.1: 404 Not Found; 127.0.0.1: at ")
-    assert said.endswith("minutes more); drawn shapes stand in. To wait for it: vit-tutorial data cifar10")
+    assert said.endswith("minute more); drawn shapes stand in. To wait for it: vit-tutorial data cifar10")

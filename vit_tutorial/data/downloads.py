@@ -143,10 +143,12 @@ def _append(url: str, part: Path, is_last: bool, progress: bool, deadline: float
                 lately, speed = (have - then) / (now - since), (have - first) / (now - begun)
                 if lately < SLOW and not is_last:
                     raise TooSlow(f"only {lately / 1000:.0f} kB/s")
-                minutes = math.inf if total is None else math.ceil((total - have) / speed / 60)
-                if now > deadline or (total is not None and now + (total - have) / speed > deadline):
-                    raise TooSlow(f"at {speed / 1000:.0f} kB/s it would take {minutes} minutes more")
-                bar.set_postfix_str(f"{minutes} minutes left")
+                left = 0 if total is None else (total - have) / speed
+                minutes = "?" if total is None else math.ceil(left / 60)
+                more = f"{minutes} minute{'s' * (minutes != 1)}"
+                if now + left > deadline:
+                    raise TooSlow(f"at {speed / 1000:.0f} kB/s it would take {more} more")
+                bar.set_postfix_str(f"{more} left")
                 since, then = now, have
         if total is not None and have < total:
             raise HostFault(f"it broke off after {have:,} of {total:,} bytes")
