@@ -55,7 +55,7 @@ def settings(folder: Path, notebook: str = "") -> dict[str, str]:
     if address := re.search(r"git\+(https://[\w./-]+)", notebook):
         url = os.environ.get("URL", ROOT.as_uri())
         kept |= {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"url.{url}.insteadOf", "GIT_CONFIG_VALUE_0": address[1]}
-    return {"VIT_TUTORIAL_BUDGET": "quick"} | kept
+    return {"VIT_TUTORIAL_BUDGET": "quick"} | kept | {"VIT_TUTORIAL_CHECK": "1"}
 
 
 def replaced(own: Path) -> list[str]:
