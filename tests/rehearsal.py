@@ -1,7 +1,7 @@
 """Run the code of a chapter as on a GPU, with either budget: ``python tests/rehearsal.py 06_training full``.
 
-The GPU is pretended. What stands in for the real data has few images, so that every recipe is soon over. What a page
-claims of the real ones rests; every other assertion holds.
+The GPU is pretended. What stands in for the real data has few images, so that every recipe is soon over. So nothing is
+held to what the page claims: as for a reader who has changed something, a claim that fails is a line.
 """
 
 import contextlib
@@ -23,38 +23,22 @@ INSTEAD = {
     "06_training": {
         "recipe = replace(recipe, dataset=data)": "recipe = replace(recipe, dataset=data, epochs=2)",
         "epochs=16,": "epochs=2,",
-        "own_accuracy > 0.95": "own_accuracy > 0",
-        "0.89 < cropped_accuracy < min(0.965, own_accuracy)": "cropped_accuracy > 0",
     },
     "07_recipes": {'recipe = RECIPES["cifar10-small"]': 'recipe = replace(RECIPES["cifar10-small"], epochs=3)'},
-    # fewer images; what is counted on them isn't claimed
-    "08_attention_maps": {
-        "shapes_test[:600]": "shapes_test[:200]",
-        "trial = test[:300]": "trial = test[:30]",
-        "from vit_tutorial.claims import claim": "def claim(*_, **__): ...",
-    },
+    "08_attention_maps": {"shapes_test[:600]": "shapes_test[:200]", "trial = test[:300]": "trial = test[:30]"},
     "09_pretrained": {
         "else (COUNTS, 5, 4)": "else ((10, 100, 1000), 2, 1)",
         "300: 60, 1000: 60}": "1000: 10}",
         "300: 200, 1000: 200}": "1000: 20}",
         "longer * 60, lr)": "longer * 15, lr)",
     },
-    "10_what_matters": {
-        'found["no positions"][2] < 0)': "True)",
-        "    epochs=4,": "    epochs=1,",
-    },
+    "10_what_matters": {"    epochs=4,": "    epochs=1,"},
     "11_speed": {"8192 if device": "64 if device", "512 if device": "8 if device", "at_once = 32": "at_once = 1"}
-    | {"range(32)": "range(1)", "for _ in range(6)": "for _ in range(1)"}  # once is enough where no time counts
-    # torchrun's processes have all the images
-    | {"abs(a - b) < 1e-3": "abs(a - b) < 9"},
+    | {"range(32)": "range(1)", "for _ in range(6)": "for _ in range(1)"},  # once is enough where no time counts
     "12_clinic": {
         "epochs=10, batch_size=64": "epochs=2, batch_size=64",
         'cross-entropy", 1000)': 'cross-entropy", 50)',
         "range(1, 1001)": "range(1, 51)",
-        'company["sick"][2] + 0.2': 'company["sick"][2] - 1',
-        '1.7 and 2.3 < lead["of another class"] < 3.5': "9",
-        "(instead[0] - hosts[3]) < 0.03": "(instead[0] - hosts[3]) < 1",
-        "from vit_tutorial.claims import claim": "def claim(*_, **__): ...",
     },
 }
 
@@ -106,7 +90,7 @@ def rehearse(stem: str, budget: str) -> None:
 
     for place in (data, recipes):
         place.load_dataset = few
-    os.environ |= {"VIT_TUTORIAL_BUDGET": budget, "VIT_TUTORIAL_DATA": "no-such-folder", "MPLBACKEND": "agg"}
+    os.environ |= {"VIT_TUTORIAL_CHECK": "0", "VIT_TUTORIAL_BUDGET": budget, "VIT_TUTORIAL_DATA": "no-such-folder", "MPLBACKEND": "agg"}
     InteractiveShell.instance()  # for display handles
     run_cells(stem, cells)
 
