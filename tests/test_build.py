@@ -50,6 +50,7 @@ def checkout(tmp_path, monkeypatch) -> Path:
         "EXECUTED": tmp_path / "_build" / "executed",
         "CACHE": tmp_path / "_build" / ".jupyter_cache",
         "TIMES": tmp_path / "_build" / "notebook_times.json",
+        "KEPT": tmp_path / "kept",
     }.items():
         monkeypatch.setattr(build, name, value)
     for name, code in PACKAGE.items():
@@ -164,6 +165,37 @@ def test_what_makes_a_notebook_run_again(change, expected, checkout, monkeypatch
     assert outdated() == expected
     monkeypatch.setenv("VIT_TUTORIAL_BUDGET", "full")
     assert outdated() == sorted(path.stem for path in build.notebooks())
+
+
+def test_another_clone_takes_what_was_executed_and_the_oldest_go(checkout, monkeypatch, capfd):
+    monkeypatch.setattr(build, "MOST_KEPT", 2)
+    path = checkout / "notebooks/01_good.ipynb"
+    build.EXECUTED.mkdir(parents=True)
+    for age, key in enumerate("abc"):
+        build.results(path)[0].write_text(key)
+        build.keep(path, key)
+        os.utime(build.kept(path, key), (age, age))
+    assert sorted(file.name for file in build.KEPT.iterdir()) == ["01_good-b.ipynb", "01_good-c.ipynb"]
+
+    for other, notebook in build.notebooks().items():
+        build.results(other)[0].write_text(nbformat.writes(notebook))
+        build.keep(other, build.notebook_key(other, notebook))
+    shutil.rmtree(build.BUILD)  # as in a fresh clone
+    build.execute()
+    assert "2 notebooks, 0 to execute" in capfd.readouterr().out
+    assert outdated() == []
+
+
+def test_a_key_knows_which_data_are_there_and_not_where(checkout, monkeypatch, tmp_path_factory):
+    found = []
+    for place in ("one", "other", "empty"):
+        root = tmp_path_factory.mktemp(place)
+        (root / ("MNIST/raw" if place != "empty" else "nothing")).mkdir(parents=True)
+        monkeypatch.setenv("VIT_TUTORIAL_DATA", str(root))
+        found.append(keys()["01_good"])
+    assert found[0] == found[1] != found[2]
+    monkeypatch.setattr(build, "machine", lambda: ["another processor"])
+    assert keys()["01_good"] != found[2]
 
 
 BEHIND = {  # a notebook's code, and the files of the small package that it depends on

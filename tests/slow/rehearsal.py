@@ -1,6 +1,6 @@
-"""Run the code of a chapter as on a GPU, with either budget: ``python tests/rehearsal.py 06_training full``.
+"""Run the code of a chapter as on a GPU, with either budget: ``python tests/slow/rehearsal.py 06_training full``.
 
-Or as after a reader's changes, on the CPU: ``python tests/rehearsal.py 06_training quick changed``.
+Or as after a reader's changes, on the CPU: ``python tests/slow/rehearsal.py 06_training quick changed``.
 
 The GPU is pretended. What stands in for the real data has few images, so that every recipe is soon over. So nothing is
 held to what the page claims: as for a reader who has changed something, a claim that fails is a line.
@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 IMAGES = {"train": 16, "val": 64, "test": 64}
 OWN = {  # sets that stay whole
     "08_attention_maps": ("shapes",),
