@@ -86,7 +86,7 @@ CHANGED = {
         "sizes = ((224, 224), (16, 16)": "sizes = ((224, 224), (32, 32)",
         "dim=192, depth=12, heads=3": "dim=96, depth=6, heads=2",
         "test_size=0.2": "test_size=0.3",
-        "split(64)": "split(32)",
+        "batch_size=64": "batch_size=32",
         "0.3 * torch": "0.1 * torch",
         "2, 48, 3, 4": "4, 32, 2, 2",
         "seed=0": "seed=3",
