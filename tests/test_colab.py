@@ -44,6 +44,7 @@ def test_git_takes_the_package_from_here_or_from_the_url(tmp_path, monkeypatch):
 
     def release() -> str:
         settings = colab.settings(tmp_path, f'%pip install -q "{INSTALL}"')
+        assert settings["VIT_TUTORIAL_CHECK"] == "1"  # a claim that fails ends the run
         command = ["git", "ls-remote", f"https://github.com/{SLUG}", f"refs/tags/v{VERSION}"]
         return subprocess.run(command, env=settings, capture_output=True, text=True, check=True).stdout.split()[0]
 
