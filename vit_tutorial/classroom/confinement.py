@@ -79,7 +79,7 @@ def confine(folder: Path, alone: bool) -> None:
         "the kernel refuses no-new-privileges", ctypes.CDLL(None, use_errno=True).prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     )
     _landlock(folder)
-    _filter_calls(machine, alone)
+    _filter_calls(program(machine, alone))
     for what, attempt in {  # each harmless where it isn't refused
         "opening the root folder": lambda: os.open("/", os.O_RDONLY),
         "changing a mode": lambda: os.chmod(folder, 0o700),
@@ -145,8 +145,16 @@ def readable() -> tuple[Path, ...]:
     return tuple(dict.fromkeys([*map(Path, system + python), *ours]))
 
 
-def _filter_calls(machine: str, alone: bool) -> None:
-    """The kernel's answer to each system call, as a program for its filter: load, compare, jump, return."""
+def program(machine: str, alone: bool) -> list[tuple[int, int, int, int]]:
+    """The kernel's answer to each system call, for its filter.
+
+    Args:
+        machine: such as x86_64.
+        alone: whether signals are allowed.
+
+    Returns:
+        Instructions as in linux/filter.h: (code, lines to jump if true, if false, number).
+    """
     column, architecture = MACHINES[machine]
 
     def load(offset):
@@ -170,10 +178,10 @@ def _filter_calls(machine: str, alone: bool) -> None:
         (IOCTL, [argument(1), masked(0xFFFFFF00), equal(0x5400, 1), deny, allow]),  # those of terminals; none has one
         (PRLIMIT, [argument(0), equal(0, 1), deny, allow]),  # of itself
     ]
-    program = [load(4), equal(architecture, 1), kill, load(0), (0x25, 0, 1, LAST), absent]
+    lines = [load(4), equal(architecture, 1), kill, load(0), (0x25, 0, 1, LAST), absent]
     for numbers, block in looked_at:
         if numbers[column] is not None:
-            program += [equal(numbers[column], 0, len(block)), *block]
+            lines += [equal(numbers[column], 0, len(block)), *block]
     for calls, action in (
         [(ABSENT, absent)]
         + [(each, deny) for each in DENIED.values()]
@@ -181,8 +189,11 @@ def _filter_calls(machine: str, alone: bool) -> None:
     ):
         for numbers in calls.values():
             if numbers[column] is not None:
-                program += [equal(numbers[column], 0, 1), action]
-    program.append(allow)
+                lines += [equal(numbers[column], 0, 1), action]
+    return [*lines, allow]
+
+
+def _filter_calls(program: list[tuple[int, int, int, int]]) -> None:
     code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *line) for line in program))
     header = ctypes.create_string_buffer(struct.pack("HP", len(program), ctypes.addressof(code)))
     result = ctypes.CDLL(None, use_errno=True).prctl(SET_SECCOMP, FILTER, header, 0, 0)
