@@ -7,7 +7,6 @@ all that is tested here were broken.
 
 import contextlib
 import ctypes
-import fcntl
 import json
 import os
 import shutil
@@ -26,6 +25,7 @@ from vit_tutorial.classroom.apart import Limits
 from vit_tutorial.classroom.grading import Judge
 from vit_tutorial.classroom.judge import Watched
 
+fcntl = pytest.importorskip("fcntl", reason="not on Windows")
 LIMITS = Limits(seconds=5, memory=500, file=20)
 NOBODY = 65534
 has_landlock = sys.platform == "linux" and ctypes.CDLL(None).syscall(confinement.CREATE_RULESET, None, 0, 1) > 0
