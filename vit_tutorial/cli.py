@@ -36,6 +36,7 @@ Flag = FlagCreatePairsOff[bool]  # --quiet, without --no-quiet
 
 
 def _best_device() -> str:
+    """A GPU if there is one. Not a Mac's (MPS): none of this package's tests has run on one."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
