@@ -37,7 +37,7 @@ def test_a_case_by_hand(tmp_path, scale, paper, ink, told):
     found, done = read_digit(write(tmp_path / "a.png", paper + (ink - paper) * picture), "mnist")
     expected = torch.zeros(1, 28, 28, dtype=torch.uint8)
     expected[0, 2:22, 11:23] = torch.from_numpy(255 * letter_l()).byte()  # 14 − 12 down, 14 − 3 to the right
-    torch.testing.assert_close(found, expected, rtol=0, atol=0 if scale < 25 else 60)  # shrunk to 800 pixels first
+    torch.testing.assert_close(found, expected, rtol=0, atol=0 if scale < 25 else 60)  # shrunk to 600 pixels first
     assert done == f"{told}; {SCALED}"
 
 
@@ -83,9 +83,9 @@ def answers(name: str, images) -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def digits() -> torch.Tensor:
-    """40 of MNIST's test images."""
+    """20 of MNIST's test images."""
     try:
-        return load_dataset("mnist", "test", download=False)[:40].images
+        return load_dataset("mnist", "test", download=False)[:20].images
     except FileNotFoundError as error:
         pytest.skip(f"no data: {error}")
 
@@ -96,7 +96,7 @@ def test_the_recorded_model_reads_digits_on_paper_as_it_reads_the_originals(digi
         *(read_digit(write(tmp_path / "a.png", PAPERS[paper](digit[0].numpy())), "mnist") for digit in digits),
         strict=True,
     )
-    assert (answers("mnist", found) == answers("mnist", digits)).sum() >= 39
+    assert (answers("mnist", found) == answers("mnist", digits)).sum() >= 19
     told = {text.replace("strokes thickened; ", "") for text in done}
     if paper in ("as it is", "inverted"):
         assert torch.equal(torch.stack(found), digits)
@@ -111,7 +111,7 @@ def test_without_it_the_model_misreads_black_on_white(digits):
 
 def test_every_image_of_a_set_has_its_form(tmp_path):
     """Also of scikit-learn's digits; on paper they are read nearly as well."""
-    test = load_dataset("digits", "test")[:100]
+    test = load_dataset("digits", "test")[:50]
     found = [read_digit(write(tmp_path / "a.png", image[0]), "digits") for image in test.images]
     assert torch.equal(torch.stack([image for image, _ in found]), test.images) and not any(text for _, text in found)
     sheets = [write(tmp_path / f"{i}.png", paper_of(image[0].numpy(), 210, 40)) for i, image in enumerate(test.images)]

@@ -31,7 +31,7 @@ class Form:
 
 
 FORMS = {"mnist": Form(28, 20, 14, "as MNIST does"), "digits": Form(8, 8, 3.5, "as scikit-learn's digits are")}
-LONGEST = 800  # pixels of a picture's longer side in which ink is looked for
+LONGEST = 600  # pixels of a picture's longer side in which ink is looked for
 CONTRAST = 16  # grey levels, of 255, by which ink differs from its paper at least
 NOISE = 4  # standard deviations of the paper by which it does, too
 SPECK = 0.05  # of the ink of the largest piece: a piece with less is dirt
@@ -103,11 +103,11 @@ def _ink_of(grey: np.ndarray, name: str) -> tuple[np.ndarray, bool]:
     least = max(CONTRAST, NOISE * np.quantile(steps, 0.25) / (0.3186 * 2**0.5))
     above, width = grey - _paper_by_its_border(grey), max(grey.shape) / 8
     # Strokes are narrow, and light changes slowly; so what differs most from its surroundings is ink.
-    narrow = above - ndimage.gaussian_filter(above, width)
+    narrow = above - ndimage.gaussian_filter(above, width, truncate=2)
     dark = bool((narrow**3).sum() < 0)
     paper = (-narrow if dark else narrow) <= least
-    weights = ndimage.gaussian_filter(paper.astype(np.float32), width).clip(1e-6)
-    above = above - ndimage.gaussian_filter(np.where(paper, above, 0), width) / weights
+    weights = ndimage.gaussian_filter(paper.astype(np.float32), width, truncate=2).clip(1e-6)
+    above = above - ndimage.gaussian_filter(np.where(paper, above, 0), width, truncate=2) / weights
     ink = np.maximum(-above if dark else above, 0)
     pieces, count = ndimage.label(ink > least, np.ones((3, 3)))
     masses = ndimage.sum(ink, pieces, range(1, count + 1))
