@@ -252,6 +252,20 @@ def test_a_recorded_grey_run_names_its_digits(own_folder, capsys):
     assert float(re.search(r"[\d.]+(?=%)", capsys.readouterr().out)[0]) > 24
 
 
+def test_a_digit_on_paper_is_read_as_white_on_black_and_the_command_says_so(own_folder, capsys):
+    digit = load_dataset("digits", "test").images[0, 0].numpy()
+    Image.fromarray(digit).save("white.png")
+    Image.fromarray(255 - digit).save("black.png")
+    main(["predict", "digits", "white.png", "black.png", "--maps", "maps.png", "--device", "cpu"])
+    white, said, black, maps = capsys.readouterr().out.splitlines()
+    assert said == "black.png: dark on light, so inverted" and maps == "maps: maps.png"
+    assert white.removeprefix("white.png") == black.removeprefix("black.png")
+    Image.new("RGB", (90, 60), "white").save("blank.png")
+    with pytest.raises(SystemExit) as error:
+        main(["predict", "digits", "blank.png", "--device", "cpu"])
+    assert last_line(error).startswith("vit-tutorial: blank.png: no ink was found")
+
+
 def test_data_reports_sizes(capsys, own_folder, monkeypatch):
     monkeypatch.setenv("VIT_TUTORIAL_DATA", str(own_folder))
     write_tree(own_folder / "mine", ("cat", "dog"), 10)

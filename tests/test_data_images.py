@@ -1,6 +1,8 @@
 """Sets in memory and on disk hand out the same batches; images are decoded whole, upright and in one size."""
 
+import multiprocessing.process
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -9,9 +11,9 @@ import torch.nn.functional as F
 from fake_data import write_image, write_tree
 from PIL import Image
 
-from vit_tutorial.data import Dataset
+from vit_tutorial.data import Dataset, images
 from vit_tutorial.data.folders import find_images
-from vit_tutorial.data.images import ImageFiles, decode, decode_all
+from vit_tutorial.data.images import WORKERS, ImageFiles, decode, decode_all
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
 
@@ -89,6 +91,31 @@ def test_streaming_leaves_the_random_state_alone(files):
     state = torch.get_rng_state()
     list(files.batches([torch.arange(3)]))
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_stream_starts_no_process_and_leaves_no_thread_however_it_ends(files, monkeypatch):
+    started, before = [], set(threading.enumerate())
+    monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", started.append)
+    batches = torch.arange(8).split(2)
+    for _ in range(3):
+        assert len(list(files.batches(batches))) == 4
+    stream = files.batches(batches)
+    next(stream)
+    assert set(threading.enumerate()) > before
+    stream.close()
+    with pytest.raises(KeyboardInterrupt):
+        for _ in files.batches(batches):
+            raise KeyboardInterrupt
+    assert set(threading.enumerate()) == before and not started
+
+
+def test_a_stream_decodes_only_so_far_ahead_and_not_after_its_end(files, monkeypatch):
+    decoded = []
+    monkeypatch.setattr(images, "decode_all", lambda *args: decoded.append(args) or decode_all(*args))
+    stream = files.batches([torch.tensor([0])] * 100)
+    next(stream)
+    stream.close()
+    assert 1 <= len(decoded) <= 2 * WORKERS + 1
 
 
 def test_a_damaged_image_stops_the_stream_with_a_short_message(files):

@@ -239,6 +239,20 @@ def test_the_commit_is_that_of_the_running_code_whatever_git_says_later(monkeypa
     assert runs._commit() == first
 
 
+@pytest.mark.parametrize(("asked", "ran"), [("auto", "fp32"), ("fp32", "fp32"), ("bf16", "bf16")])
+def test_metrics_say_which_precision_ran_and_the_recipe_which_was_asked_for(monkeypatch, tmp_path, asked, ran):
+    recipe = replace(TINY, precision=asked)
+    metrics = run_once("digits", recipe, tmp_path, progress=False)  # on a CPU, where bf16 has to be asked for
+    assert (metrics["precision"], metrics["recipe"]["precision"]) == (ran, asked)
+    monkeypatch.setattr(runs, "fit", lambda *args, **kwargs: pytest.fail("it trains again"))
+    assert run_once("digits", recipe, tmp_path, progress=False)["precision"] == ran
+
+
+def test_auto_is_what_the_device_can_do(monkeypatch, tmp_path):
+    monkeypatch.setattr(runs, "in_bf16", lambda device, precision: (device, precision) == ("cpu", "auto"))
+    assert runs.run_recipe("digits", TINY, tmp_path, progress=False)["precision"] == "bf16"
+
+
 @pytest.mark.parametrize(
     ("arch", "attend"), [("vit", plain_attention), ("patient:scale by √dim", attention_scaled_by_dim)]
 )

@@ -26,6 +26,7 @@ from vit_tutorial.data import NAMES, SPLITS, Dataset, data_root, load_dataset
 from vit_tutorial.data.folders import check_test
 from vit_tutorial.data.images import decode_all
 from vit_tutorial.data.load import STAND_INS, fetch_and_tell
+from vit_tutorial.data.paper import FORMS, read_digit
 from vit_tutorial.data.sources import WEIGHTS, fetch_files
 from vit_tutorial.live import as_script, export_model
 from vit_tutorial.recipes import RECIPES, Recipe, fit_to_data, load_split, make_model
@@ -40,6 +41,7 @@ Flag = FlagCreatePairsOff[bool]  # --quiet, without --no-quiet
 
 
 def _best_device() -> str:
+    """A GPU if there is one. Not a Mac's (MPS): none of this package's tests has run on one."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -241,7 +243,8 @@ class Evaluate:
 class Predict:
     """Classify images with a finished run: your own run in runs/, else the recorded one.
 
-    Prints the three likeliest classes of each image.
+    Prints the three likeliest classes of each image. A run on digits, such as mnist, wants white ones on black, of
+    one size and centred: a picture of a digit on paper is made so first, and what was done is printed.
 
     Args:
         name: of the run.
@@ -267,10 +270,14 @@ class Predict:
         folder = find_run(self.name, own_first=True)
         model, recipe = load_recorded(folder)
         classes = load_classes(folder)
-        images = decode_all(self.images, recipe.model.img_size)
-        if recipe.model.in_chans == 1:
-            images = images.float().mean(1, keepdim=True).byte()
-        dataset = Dataset(images, torch.zeros(len(images), dtype=torch.long), classes, "")
+        done = [""] * len(self.images)
+        if recipe.dataset in FORMS:
+            read, done = zip(*(read_digit(image, recipe.dataset) for image in self.images), strict=True)
+            images = torch.stack(read)
+        else:
+            images = decode_all(self.images, recipe.model.img_size)
+        dataset = Dataset(images, torch.zeros(len(images), dtype=torch.long), classes, "").resize(recipe.model.img_size)
+        images = dataset.images
         outputs = predict(model.to(self.device), dataset, recipe)
         probabilities = outputs if are_probabilities(outputs) else outputs.softmax(dim=-1)
         best, indices = probabilities.topk(min(3, len(classes)))
@@ -278,7 +285,9 @@ class Predict:
             [f"{classes[k]} {p:.1%}" for p, k in zip(*row, strict=True)]
             for row in zip(best.tolist(), indices.tolist(), strict=True)
         ]
-        for image, names in zip(self.images, told, strict=True):
+        for image, what, names in zip(self.images, done, told, strict=True):
+            if what:
+                print(f"{image}: {what}")
             print(f"{image}: {', '.join(names)}")
         if self.maps:
             titles = [f"{Path(image).name}\n{names[0]}" for image, names in zip(self.images, told, strict=True)]

@@ -101,6 +101,7 @@ def run_recipe(
         metrics = {
             "name": name,
             "recipe": asdict(recipe),
+            "precision": "bf16" if in_bf16(device, recipe.precision) else "fp32",  # what "auto" came to
             "parameters": sum(p.numel() for p in model.parameters()),
             "data": train.variant,
             "classes": list(train.classes),

@@ -137,7 +137,7 @@ def diagnose(
     dead norm that is not PyTorch's LayerNorm or RMSNorm; any bug that chance or training has cancelled. A projection of
     overlapping patches, post-norm blocks, colours last in a convolution that was trained so, a mean over all tokens
     (timm's ``pool_include_prefix``) and, with ``images``, an auxiliary head that rests while evaluating are designs
-    that it takes for bugs. No finding proves nothing.
+    that it takes for bugs. A clean report doesn't prove that the model is sound.
 
     Args:
         model: a Vision Transformer of one of the four kinds or made of the same parts; with ``images``, any module.

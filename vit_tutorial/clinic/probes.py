@@ -177,15 +177,6 @@ def head_hears_all_tokens(body: Anatomy) -> str:
     return f"the class token and the other {len(lengths) - 1} tokens count alike for the head, 1/{len(lengths)} each"
 
 
-def _pixels_of(body: Anatomy, patch: int) -> Tensor:
-    """How each pixel of an image moves a patch's token, in one random direction, (c, H, W)."""
-    images = body.images.clone().requires_grad_()
-    tokens = body.run(images).entering
-    token = tokens[0, tokens.shape[1] - body.num_patches + patch]
-    (gradient,) = torch.autograd.grad(token @ random_like(token), images)
-    return gradient[0]
-
-
 def stream_reaches_the_head(body: Anatomy) -> str:
     """A LayerNorm divides by the size of its input: behind it, tokens that are 10 times as large are the same.
 

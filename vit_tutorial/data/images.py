@@ -1,9 +1,11 @@
 """Sets of images, in memory or on disk, that hand out batches in the same way (chapter 6)."""
 
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
 import torch
@@ -11,7 +13,6 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Int64, UInt8
 from PIL import Image, ImageOps
 from torch import Tensor
-from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 WORKERS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
@@ -148,45 +149,38 @@ class ImageFiles:
     ) -> Iterator[tuple[UInt8[Tensor, "_ 3 H W"], Int64[Tensor, " _"]]]:
         """For each tensor of indices the images ``(b, 3, H, W)``, as bytes, and their labels, on ``device``.
 
-        Worker processes decode the next batches while the model works on this one.
+        Threads decode the next batches while the model works on this one. Unlike worker processes they start at once,
+        in every epoch anew, and PIL decodes without holding Python's lock.
 
         Raises:
             ValueError: if an image is damaged; the message names the file.
         """
-        on_gpu = torch.device(device).type == "cuda"
-        order = [group.tolist() for group in indices]
-        loader = DataLoader(
-            _Decoder(self),
-            sampler=order,
-            batch_size=None,
-            num_workers=WORKERS,
-            pin_memory=on_gpu,
-            generator=torch.Generator(),  # else it draws from the global one, and streaming would change a run
-        )
-        for images, labels in loader:
-            if isinstance(images, str):
-                raise ValueError(images)
-            yield images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+        groups, ahead, pool = iter(indices), deque(), ThreadPoolExecutor(WORKERS)
 
+        def decode_more(count: int) -> None:
+            ahead.extend(pool.submit(self._decoded, group) for group in islice(groups, count))
 
-@dataclass(frozen=True)
-class _Decoder:
-    """What a worker process runs: a list of indices in, a batch out; or the reason why there is none."""
-
-    dataset: ImageFiles
-
-    def __getitem__(self, indices: list[int]) -> tuple[Tensor | str, Tensor]:
-        files, labels = [self.dataset.files[i] for i in indices], self.dataset.labels[indices]
         try:
-            return decode_all(files, self.dataset.img_size), labels
-        except ValueError as error:  # raised in the worker, it would come out with the worker's traceback as its text
-            return str(error), labels
+            decode_more(2 * WORKERS)
+            while ahead:
+                images, labels = ahead.popleft().result()
+                decode_more(1)
+                yield images.to(device), labels.to(device)
+        finally:  # also if the loop stops in the middle
+            pool.shutdown(cancel_futures=True)
+
+    def _decoded(self, group: Int64[Tensor, " _"]) -> tuple[UInt8[Tensor, "_ 3 H W"], Int64[Tensor, " _"]]:
+        return decode_all([self.files[i] for i in group.tolist()], self.img_size), self.labels[group]
 
 
-def decode(path: str, img_size: tuple[int, int] | None = None) -> UInt8[Tensor, "3 H W"]:
+def decode(path: str, img_size: tuple[int, int] | None = None, *, paper: bool = False) -> UInt8[Tensor, "3 H W"]:
     """One image as RGB bytes, upright; resized by its shorter side and cut to ``img_size`` from the middle.
 
     Grey images of 16 bits are scaled: 65,535 is white.
+
+    Args:
+        paper: put paper behind transparent pixels, white under dark ink and black under light, instead of showing the
+            colour that they happen to have.
 
     Raises:
         ValueError: if the file is not a whole image or cannot be opened, or its pixels are floats or integers of 32
@@ -203,7 +197,7 @@ def decode(path: str, img_size: tuple[int, int] | None = None) -> UInt8[Tensor, 
                 image = ImageOps.exif_transpose(image)
                 if mode[0] == "I":  # convert would make all above 255 white
                     image = Image.fromarray((np.asarray(image) / 257).round().astype(np.uint8))
-                image = image.convert("RGB")
+                image = (_on_paper(image) if paper and image.has_transparency_data else image).convert("RGB")
                 if img_size and image.size != img_size[::-1]:
                     image = ImageOps.fit(image, img_size[::-1], Image.Resampling.BILINEAR)
                 return torch.from_numpy(np.array(image)).permute(2, 0, 1)
@@ -212,6 +206,13 @@ def decode(path: str, img_size: tuple[int, int] | None = None) -> UInt8[Tensor, 
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ValueError(f"{path} is not a whole image: {error}. Replace or delete it") from error
     raise ValueError(f"{path} has pixels of PIL's mode {mode!r}; which value is white? Save it with 8 or 16 bits")
+
+
+def _on_paper(image: Image.Image) -> Image.Image:
+    image = image.convert("RGBA")
+    grey, alpha = np.asarray(image.convert("L"), dtype=float), np.asarray(image.getchannel("A"), dtype=float)
+    dark = (grey * alpha).sum() < 255 / 2 * alpha.sum()
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white" if dark else "black"), image)
 
 
 def decode_all(

@@ -218,6 +218,9 @@ def in_bf16(device: torch.device | str, precision: str = "auto") -> bool:
 
     With ``"auto"`` it is on GPUs that have units for it; a T4, for example, would only emulate them. On a CPU it has to
     be asked for: not all have such units, and two CPUs that differ in nothing else should give the same run.
+
+    Everything else is fp32, with PyTorch's own settings: a GPU that has TF32 rounds what goes into a convolution, here
+    the patch embedding, to 10 bits, unless ``torch.backends.cudnn.allow_tf32`` is false.
     """
     if precision != "auto":
         return precision == "bf16"
