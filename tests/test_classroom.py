@@ -288,6 +288,50 @@ def test_the_chapter_s_own_code_comes_first_and_is_no_answer():
     )
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "if True:\n    def f(): return 4\nelse:\n    f = None",
+        "try:\n    import no_such_module\n    def f(): return no_such_module.f()\nexcept ImportError:\n    def f(): return 4",
+        "with open(__import__('os').devnull):\n    def f(): return 4",
+        "from typing import Callable\nf: Callable = lambda: 4",
+        "class F:\n    def __call__(self): return 4\n\nf = F()",
+        "from functools import partial\nf = partial(max, 3, 4)",
+        "def mine(): return 4\nf = mine",
+        "def f(): return 4\n\nif not f:\n    def f(): return 5",
+    ],
+)
+def test_answers_that_no_def_at_the_top_defines(text):
+    assert value(found("f", text)) == 4
+
+
+def test_an_object_is_the_answer_only_where_no_function_is():
+    assert value(found("f", "def f(): return 4", "f = f()")) == 4
+    assert value(found("g", "def g(): return shift", "shift = int(3)", exercises={"g", "shift"}), "g") == 3
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        "old = f\ndef f(): return 2 * old()",
+        "from functools import wraps\nold = f\n@wraps(old)\ndef f(*args): return 2 * old(*args)",
+        "def f(old=f): return 2 * old()",
+        "old = f\nf = lambda: 2 * old()",
+        "def twice(fn): return lambda: 2 * fn()\n@twice\ndef f(): return 2",
+        "def twice(fn): return lambda: 2 * fn()\nolder = {'f': f}\nf = exercise('f', twice(older['f']))",
+        "class Twice:\n    old = f\n    def __call__(self): return 2 * Twice.old()\nf = exercise('f', Twice())",
+    ],
+)
+def test_a_wrapper_of_one_s_older_self_wraps_the_older_one(wrapper):
+    assert value(found("f", "def f(): return g()\ndef g(): return 2", wrapper, exercises={"f"})) == 4
+
+
+def test_what_runs_at_once_finds_above_it_all_that_it_calls():
+    assert value(found("f", "def g(): return K", "x = g()", "K = 3", "def f(): return x")) == 3
+    again = ["def f(): return 1", "old = f", "def g(): return f()", "def f(): return old() + 1", "K = 5"]
+    assert value(found("f", *again)) == 2
+
+
 # Submissions ------------------------------------------------------------------------------------------------------
 
 

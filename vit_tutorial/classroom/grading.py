@@ -186,17 +186,19 @@ def _by_student(files: Iterable[File], book: Container[str]) -> dict[str, list[t
     return dict(sorted(handed.items()))
 
 
-def _that_count(handed: Mapping, known: Mapping[str, str], own: Sequence[str], chapters: str) -> list[str]:
+def _that_count(handed: Mapping, known: Mapping[str, str], mine: Sequence[str], chapters: str) -> list[str]:
     """The exercises of the chapters that were asked for, and the teacher's own.
 
     Otherwise those of each file's chapter: the one of which it defines most functions.
     """
     asked = {stem[3:] for stem in chosen_chapters(chapters)} if chapters else set()
     for _, written in (each for files in handed.values() for each in files if not chapters):
-        defined = {name for each in written if each.defines and not each.ours for name in each.writes} & known.keys()
+        own = [each for each in written if not each.ours]
+        defined = {name for each in own for name in each.defines} & known.keys()
+        defined = defined or {name for each in own for name in each.perhaps} & known.keys()
         held = Counter(known[name] for name in defined)
         asked |= {chapter for chapter, number in held.items() if number == max(held.values())}
-    return [name for name, chapter in known.items() if chapter in asked and name not in own] + list(own)
+    return [name for name, chapter in known.items() if chapter in asked and name not in mine] + list(mine)
 
 
 def _answers(handed: Mapping, names: Sequence[str], known: Mapping[str, str], book: Mapping) -> dict:
