@@ -14,16 +14,18 @@ import pytest
 import torch
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
-from notebook_rules import NOTEBOOKS, ROOT, cells, exercise_calls, paired, read
+from notebook_rules import NOTEBOOKS, ROOT, SLUG, cells, code_of, exercise_calls, paired, read
 
-from vit_tutorial.classroom import hand_in, progress, students, write_handouts
+from vit_tutorial.classroom import exercise as goes_on
+from vit_tutorial.classroom import grading, hand_in, progress, students, write_handouts
+from vit_tutorial.classroom import handouts as handout_files
 from vit_tutorial.classroom.answers import find_answer, statements
 from vit_tutorial.classroom.grading import Grade, read_points
 from vit_tutorial.classroom.handouts import NAME, chosen_chapters
 from vit_tutorial.classroom.reports import write_reports
 from vit_tutorial.classroom.similarity import alike, runs, similarity, tokens
 from vit_tutorial.classroom.submissions import OTHER, read_submissions
-from vit_tutorial.exercises import Exercise
+from vit_tutorial.exercises import CheckFailed, Exercise, exercise, find
 
 # Hand-outs --------------------------------------------------------------------------------------------------------
 
@@ -77,7 +79,7 @@ def test_a_handout_keeps_all_but_the_solutions(handouts):
 
 
 def test_the_badge_opens_the_teacher_s_copy_or_is_gone(handouts, tmp_path):
-    address = "(https://colab.research.google.com/github/me/course/blob/main/week 1/01_patches.ipynb)"
+    address = "(https://colab.research.google.com/github/me/course/blob/main/week%201/01_patches.ipynb)"
     assert read(handouts[0]).cells[0].source.count(address) == 1
     (plain,) = write_handouts(tmp_path, "1")
     assert "colab" not in read(plain).cells[0].source
@@ -109,6 +111,11 @@ RIGHT = """def patchify(images, patch_size):
 
 
 patchify = exercise("patchify", patchify)"""
+WRONG = """def num_patches(i, p):
+    return i[0] // p[0] + i[1] // p[1]
+
+
+num_patches = exercise("num_patches", num_patches)"""
 
 
 def run(notebook: nbformat.NotebookNode, folder, *, errors: bool = False) -> list[str]:
@@ -121,13 +128,91 @@ def run(notebook: nbformat.NotebookNode, folder, *, errors: bool = False) -> lis
     ]
 
 
-def test_a_handout_runs_from_top_to_bottom_as_it_is_and_hands_in(handouts, tmp_path):
+def test_a_wrong_answer_in_a_handout_says_so_and_all_below_it_runs_and_is_handed_in(handouts, tmp_path):
     notebook = read(handouts[0])
-    *_, after, last = run(notebook, tmp_path)
-    assert after.endswith("0 of 5 right. Next: num_patches.\n")
-    assert "0 of 5 right" in last and "There's no name in it" in last
+    by_name = {name: notebook.cells[number] for number, name, _ in exercise_calls(notebook)}
+    by_name["num_patches"].source = WRONG
+    by_name["patchify"].source = RIGHT.replace("CUT", '"b c (gh ph) (gw pw) -> b (gh gw) (c ph pw)"')
+    printed = run(notebook, tmp_path)  # an error would stop it
+    told = next(text for text in printed if "num_patches: wrong." in text)
+    assert told.startswith("num_patches: wrong. rows times columns, not rows plus columns")
+    assert "goes on with the reference" in told
+    assert printed[-2].endswith("1 of 5 right. Next: num_patches.\n")
+    assert "1 of 5 right" in printed[-1] and "There's no name in it" in printed[-1]
     written = json.loads((tmp_path / "hand-in-01_patches.json").read_text(encoding="utf-8"))
-    assert {answer["status"] for answer in written["answers"].values()} == {"not attempted"}
+    statuses = {name: answer["status"] for name, answer in written["answers"].items()}
+    assert statuses.pop("num_patches") == "wrong" and statuses.pop("patchify") == "right"
+    assert set(statuses.values()) == {"not attempted"}
+
+
+def test_exercise_goes_on_in_a_handout_and_stops_in_the_book(capsys):
+    wrong, right = (
+        (lambda scores: scores),
+        (lambda scores: 1 / (scores[..., None, :] - scores[..., None]).exp().sum(-1)),
+    )
+    assert goes_on("softmax_rows", right) is right
+    assert goes_on("softmax_rows", wrong) is goes_on("softmax_rows", 3) is find("softmax_rows").reference
+    said = capsys.readouterr()
+    assert said.out == "softmax_rows: correct. The chapter goes on with your function.\n"
+    assert said.err.count("softmax_rows: wrong. ") == said.err.count("goes on with the reference") == 2
+    with pytest.raises(CheckFailed):
+        exercise("softmax_rows", wrong)
+
+
+def test_no_chapter_takes_the_names_of_a_handout(handouts):
+    """What a student may call at any time still is what it was."""
+    for file in handouts:
+        code = [cell.source for cell in cells(read(file), "code") if not cell.id.startswith("handout-")]
+        written = {name for each in statements([("code", text) for text in code]) for name in each.writes}
+        assert written & {"classroom", "progress", "hand_in", "STUDENT"} == set(), file.name
+        assert "exercise" in written and "from vit_tutorial.exercises import exercise" not in "\n".join(code)
+
+
+def test_links_lead_to_the_copies_or_to_the_book(handouts, tmp_path):
+    """No link is left that opens nothing: in Colab, and in a folder that holds a few chapters."""
+    links = r"\]\((?!https?:|#)([^)\s]*\.(?:ipynb|md)[^)\s]*)\)"
+    linked = [
+        link for file in handouts for cell in cells(read(file), "markdown") for link in re.findall(links, cell.source)
+    ]
+    assert linked == []
+    text = handouts[1].read_text(encoding="utf-8")
+    assert "](https://colab.research.google.com/github/me/course/blob/main/week%201/03_attention.ipynb)" in text
+    written = write_handouts(tmp_path, "1-2")
+    text = "".join(cell.source for file in written for cell in cells(read(file), "markdown"))
+    assert set(re.findall(links, text)) == {"01_patches.ipynb", "02_positions.ipynb"}
+    assert f"](https://github.com/{SLUG}/blob/main/notebooks/07_recipes.ipynb)" in text
+    assert f"](https://github.com/{SLUG}/blob/main/book/references.md)" in text
+
+
+def test_a_figure_that_would_answer_the_exercise_below_it_is_sealed(handouts):
+    for stem, name, shown in (
+        ("03_attention", "fuse_qkv", "for kind in kinds for head in small_loop.heads"),
+        ("12_clinic", "heads_see_everything", "torch.autograd.grad(out[..., i].sum(), x"),
+        ("12_clinic", "images_are_independent", "torch.cat([image[None], company])"),
+    ):
+        (file,) = (file for file in handouts if file.stem == stem)
+        assert shown in code_of(stem)
+        code = [cell.source for cell in cells(read(file), "code")]
+        assert not any(shown in text for text in code)
+        assert any(f"sealed(['{name}']" in text for text in code)
+
+
+@pytest.mark.parametrize(("name", "said"), [("patchfy", "is patchify meant?"), ("my_own", "no such exercise: --")])
+def test_points_for_what_is_no_exercise_are_refused(tmp_path, name, said):
+    with pytest.raises(ValueError, match=f"points for {name}, .*{re.escape(said)}"):
+        write_handouts(tmp_path / "new", "1", {"num_patches": 1, name: 2})
+    assert not (tmp_path / "new").exists()
+    assert len(write_handouts(tmp_path, "1", {name: 2}, own=[name])) == 1
+
+
+def test_without_the_chapters_nothing_is_handed_out_or_graded(tmp_path, monkeypatch):
+    """Graded without their code, answers that lean on it would be wrong."""
+    monkeypatch.setattr(handout_files, "PLACES", [tmp_path / "a", tmp_path / "b"])
+    grading._book.cache_clear()
+    (tmp_path / "work.py").write_text("def num_patches(i, p): return 1", encoding="utf-8")
+    for refused in (lambda: write_handouts(tmp_path / "out"), lambda: grading.grade(tmp_path, tmp_path / "out.csv")):
+        with pytest.raises(ValueError, match=r"neither in .*a nor in .*b, and hand-outs and grading need them"):
+            refused()
 
 
 # What a student does with a notebook: a helper and a constant of their own, a second thought, a wrong answer.

@@ -6,6 +6,7 @@ import difflib
 import json
 import posixpath
 import re
+import urllib.parse
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -146,8 +147,10 @@ def handout(cells: list[dict], points: Mapping[str, float], url: str, stems: Seq
         elif names[i]:
             solutions = (found[1] for below in texts[i:] if (found := SOLUTION.search(below)))
             secrets[names[i]] = _pieces(next(solutions, ""))
-        elif gives_away := [n for n, pieces in secrets.items() if any(piece in _plain(text) for piece in pieces)]:
-            text = _sealed(text, gives_away)
+        else:
+            above = [n for n, pieces in secrets.items() if any(piece in _plain(text) for piece in pieces)]
+            if gives_away := [*cell["metadata"].get("gives_away", ()), *above]:  # the cell names those below itself
+                text = _sealed(text, gives_away)
         if text:
             made.append({**cell, "source": text.splitlines(keepends=True)})
     return [
@@ -181,7 +184,9 @@ def _colab(url: str) -> str:
     """What opens notebooks in a folder on GitHub."""
     if not (where := GITHUB.fullmatch(url)):
         raise ValueError(f"--url wants a folder such as https://github.com/ME/COURSE/blob/main/handouts, got {url!r}")
-    return f"https://colab.research.google.com/github/{where['slug']}/blob/{where['rest']}"
+    return (
+        f"https://colab.research.google.com/github/{where['slug']}/blob/{urllib.parse.quote(where['rest'], safe='/%')}"
+    )
 
 
 def _links(first: str, stems: Sequence[str], url: str) -> Callable[[re.Match], str]:
