@@ -591,11 +591,25 @@ def test_reports_are_pages_that_hide_no_html_in_an_answer(tmp_path):
         *(Grade("Emil", name, 0, "unreadable", OTHER, 0.0, "", "a.pdf") for name in ("patchify", "unpatchify")),
     ]
     page = write_reports(tmp_path, grades).read_text(encoding="utf-8")
-    assert "3 students, 2 exercises. 1 right, 2 wrong, 1 refused, 2 unreadable." in page
+    assert "3 students, 2 exercises. 1 right, 2 wrong, 2 unreadable, 1 refused." in page
     assert page.count("<svg") == 2 and "patchify: 1 of 3 right" in page
-    assert page.count(OTHER) == 1 and f"<td>patchify, unpatchify</td><td>a.pdf: {OTHER}</td>" in page
-    assert "<td>unpatchify</td><td>1</td><td>rows &amp; columns</td>" in page
+    assert page.count(OTHER) == 1 and f"<td>all</td> <td>a.pdf: {OTHER}</td>" in page
+    assert "<td>unpatchify</td> <td class=number>1 ×</td> <td>rows &amp; columns</td>" in page
     students = sorted(path.name for path in (tmp_path / "students").iterdir())
     assert students == ["001-Ada-b-.html", "002-..-max.html", "003-Emil.html"]
     own = (tmp_path / "students" / students[0]).read_text(encoding="utf-8")
-    assert "Points: 2 of 4." in own and "<script>" not in own and "Ada &lt;b&gt;" in own and "rows &amp; columns" in own
+    assert "Points: 2 of 4." in own and "alert(1)</script>" not in own
+    assert "Ada &lt;b&gt;" in own and "rows &amp; columns" in own
+
+
+def test_what_a_teacher_has_to_look_at_comes_first_and_is_whole(tmp_path):
+    """Whatever costs points without being wrong, whoever has no answer at all, and whose files disagree."""
+    odd = ["output", "memory", "time", "broken", "crashed", "refused", "unreadable"]
+    grades = [Grade(f"s {status}", name, 0, status, "so", 0.1, path="x") for status in odd for name in ("f", "g")]
+    grades += [Grade("s fine", "f", 1, "right", "", 0.1), Grade("s fine", "g", 0, "not attempted", "", 0.1)]
+    grades += [Grade("s nothing", name, 0, "missing", "", 0.0, note="nothing in essay.py") for name in ("f", "g")]
+    page = write_reports(tmp_path, grades).read_text(encoding="utf-8")
+    assert re.findall("<h2>(.*?)</h2>", page) == ["To look at", "Points", "Which exercises", "Which mistakes"]
+    table = page[page.index("<h2>To look at") : page.index("<h2>Points")]
+    assert re.findall(r">s (\w+)</a>", table) == ["nothing", *reversed(odd)]
+    assert "<td>all</td> <td>nothing in essay.py</td>" in table
