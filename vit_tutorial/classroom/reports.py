@@ -25,7 +25,7 @@ th button {{ all: unset; cursor: pointer }} th button:focus-visible {{ outline: 
 th button::after {{ content: " ↕"; color: #767676 }}
 [aria-sort=ascending] button::after {{ content: " ↑" }} [aria-sort=descending] button::after {{ content: " ↓" }}
 h1, h2, p {{ overflow-wrap: anywhere }}
-td {{ overflow-wrap: break-word; max-width: 28rem }} td.number {{ white-space: nowrap }}
+td {{ overflow-wrap: anywhere; min-width: 6rem; max-width: 28rem }} td.number {{ white-space: nowrap }}
 tr {{ border-bottom: 1px solid #ccc }} pre {{ background: #f4f4f4; padding: .8rem; overflow-x: auto }}
 .figure {{ overflow-x: auto }} svg {{ width: 100%; min-width: 34rem; height: auto }}
 @media (max-width: 40rem) {{
