@@ -50,6 +50,11 @@ def test_tricks_gain_nothing(judged, trick):
     assert after["hint"] == "rows times columns, not rows plus columns", "the next answer is judged as ever"
 
 
+def test_the_grader_refuses_pytorch_s_softmax_as_the_notebook_does(judged):
+    got = judged("softmax_rows", "def softmax_rows(scores):\n    return scores.softmax(-1)")
+    assert got["status"] == "wrong" and "come from PyTorch's softmax" in got["hint"]
+
+
 def test_an_answer_sees_a_bare_environment_and_an_empty_folder(judged):
     source = """
 import os
@@ -324,6 +329,17 @@ def test_interrupted_it_goes_on_and_like_answers_are_judged_once(tmp_path, monke
     assert first == 1 and len({answer.source for answer in asked}) == 3, "three different answers, the first one once"
     assert "'=no formula" in (tmp_path / "out.csv").read_text(encoding="utf-8-sig")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out.csv"]
+
+
+def test_a_judge_that_two_threads_close_at_once_is_closed_once():
+    """An interruption closes it while the thread that waits for it finds it gone, and closes it, too."""
+    closed, judge = [], Judge(LIMITS)
+    stream = SimpleNamespace(close=lambda: closed.append("stream"))
+    judge._process = SimpleNamespace(
+        kill=judge.close, wait=lambda: closed.append("process"), stdin=stream, stdout=stream
+    )
+    judge.close()
+    assert closed == ["process", "stream", "stream"]
 
 
 def test_an_interrupted_grading_goes_on_however_its_notes_were_torn(tmp_path, monkeypatch):

@@ -103,12 +103,12 @@ class Judge:
         )  # fmt: skip
 
     def close(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process.stdin.close()
-            self._process.stdout.close()
-            self._process = None
+        process, self._process = self._process, None  # first: the thread that asks it may close it, too
+        if process is not None:
+            process.kill()
+            process.wait()
+            process.stdin.close()
+            process.stdout.close()
 
 
 def read_points(path: str | Path) -> dict[str, float]:
