@@ -416,7 +416,7 @@ def test_a_class_is_handed_out_and_graded(own_folder, capsys):
     (own_folder / "in/eve.py").write_text("x = 3", encoding="utf-8")
     shutil.copy("out/01_patches.ipynb", "in/max.ipynb")
     main(["grade", "in", "--out", "g.csv", "--report", "report", "--points", "points.toml", "--jobs", "1", "--quiet"])
-    first, *_, odd, last = capsys.readouterr().out.splitlines()
+    first, *_, last, odd = capsys.readouterr().out.splitlines()
     assert (first, last) == ("3 students, 0 of 3 answers right; see g.csv", "the class: report/class.html")
     assert odd == "eve: none of these exercises was found in eve.py"
     table = (own_folder / "g.csv").read_text(encoding="utf-8-sig").splitlines()

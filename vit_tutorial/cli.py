@@ -422,10 +422,10 @@ class Grade:
         print(f"{len(students)} students, {right:,} of {len(grades):,} answers right; see {self.out}")
         if not has_own_space():
             print("this system let the answers reach the network and each other: see the teacher's guide")
-        for student, note in {each.student: each.note for each in grades if each.note}.items():
-            print(f"{student}: {note}")
         if self.report:
             print(f"the class: {write_reports(self.report, grades)}")
+        for student, note in {each.student: each.note for each in grades if each.note}.items():
+            print(f"{student}: {note}")
 
 
 @dataclass(frozen=True)

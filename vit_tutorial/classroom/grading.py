@@ -154,8 +154,7 @@ def grade(
         A grade for each student and exercise.
 
     Raises:
-        ValueError: if there is nothing to read, no exercise is answered and no chapter asked for, an exercise in
-            ``points`` isn't known, or the chapters aren't there.
+        ValueError: if there is nothing to read, or an exercise in ``points`` isn't known.
     """
     if not hasattr(os, "fork"):
         raise ValueError("grading needs Linux or macOS; on Windows, use WSL or a container")

@@ -84,8 +84,8 @@ EXERCISES["softmax_rows"] = Exercise(
         Case(_rows([0.0, 1000.0]),
              "0 and 1000 in a row still overflow. Subtract the row's largest score, not its mean or its smallest",
              _over(less=lambda s: s.mean(-1, keepdim=True))),
-        Case(lambda: (torch.randn(1, 6),), "wrong for a single row: its axis must stay"),
         Case(lambda: (torch.randn(2, 3), True), _NO_SOFTMAX, lambda s: F.softmax(s, -1)),
+        Case(lambda: (torch.randn(1, 6),), "wrong for a single row: its axis must stay"),
     ],
     mistakes={
         "your columns sum to 1, not your rows. Sum over the last axis, dim=-1": _over(lambda e: e.sum(-2, True)),
