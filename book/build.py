@@ -1,13 +1,15 @@
 """The two steps behind `make book` and `make test`: run the notebooks, render what they gave.
 
-    python book/build.py execute     nbmake over every notebook that has to run, two at a time
+    python book/build.py execute     nbmake over every notebook that has to run, as many at a time as there are cores
+    python book/build.py anew        the same over all of them, whatever earlier runs have left
     python book/build.py html        Jupyter Book from those results, warnings as errors
     python book/build.py links       ask every address outside that a page names; runs no notebook
     python book/build.py fold        fold every cell that begins with `# @title`, everywhere that notebooks are shown
 
 A notebook is executed once: what nbmake ran is what the book renders. It runs again when its code has changed,
-a module of vit_tutorial/ that it imports, directly or through others, or a VIT_TUTORIAL_ variable. Prose, alt texts and
-other chapters' exercises may change at no cost.
+a module of vit_tutorial/ that it imports, directly or through others, a VIT_TUTORIAL_ variable, which data are there,
+Python, torch or the kind of processor. Prose, alt texts and other chapters' exercises may change at no cost. What
+passed is kept beside the data sets, so that another clone on this machine need not run it again.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import importlib.util
 import json
 import math
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -25,23 +28,29 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
+from importlib.metadata import version
 from pathlib import Path
 
 import nbformat
+import torch
 import yaml
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 
+from vit_tutorial.data import data_root
+
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "_build"
 EXECUTED = BUILD / "executed"  # those that passed, with a file beside each that says for which code
+KEPT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vit-tutorial/executed"  # for other clones
+MOST_KEPT = 5  # of a chapter: the newest
 CACHE = BUILD / ".jupyter_cache"  # what Jupyter Book reads; made anew from EXECUTED each time
 TIMES = BUILD / "notebook_times.json"
 SLOW = 90  # seconds of one notebook that bring a warning: a clock fails no test, since machines differ
 DARK = ROOT / "book/_ext/dark.py"  # every kernel loads it
 MISSING = ("Going on with '", "The published weights aren't here", "Nothing is drawn, for timm")
-WORKERS = 2  # notebooks at a time, one thread each; more would blur the times that chapters measure
+ALONE = ("11_speed",)  # measures seconds, and runs when all the others are done
 
 
 def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
@@ -143,17 +152,33 @@ def files_behind(stem: str, code: str) -> set[Path]:
     return files
 
 
+@cache
+def machine() -> list[str]:
+    """What decides a chapter's numbers beside its code."""
+    packages = [f"{name} {version(name)}" for name in ("torch", "torchvision", "numpy", "matplotlib", "scikit-learn")]
+    processor = [platform.machine(), torch.backends.cpu.get_cpu_capability(), f"cuda {torch.cuda.is_available()}"]
+    return [platform.python_version(), *packages, *processor]
+
+
+def data_at_hand() -> list[str]:
+    """The data sets and weights that are there, wherever that is."""
+    places = [data_root() / name for name in ("MNIST/raw", "cifar10", "cifar-10-batches-py")]
+    places += Path(torch.hub.get_dir(), "checkpoints").glob("vit_*.pth")
+    return sorted(place.name for place in places if place.exists())
+
+
 def notebook_key(path: Path, notebook: nbformat.NotebookNode) -> str:
-    """A hash of what decides a notebook's outputs: its code, the files behind it and the ``VIT_TUTORIAL_`` variables.
+    """A hash of what decides a notebook's outputs: its code, the files behind it, settings, data and the machine.
 
     Prose and alt texts are not in it.
     """
     settings = {key: value for key, value in os.environ.items() if key.startswith("VIT_TUTORIAL_")}
+    settings["VIT_TUTORIAL_DATA"] = data_at_hand()  # which, not where
     cells = [
         [cell.source, {key: value for key, value in cell.metadata.items() if key != "mystnb"}]
         for cell in code_cells(notebook)
     ]
-    digest = hashlib.sha256(json.dumps([settings, cells], sort_keys=True).encode() + DARK.read_bytes())
+    digest = hashlib.sha256(json.dumps([settings, machine(), cells], sort_keys=True).encode() + DARK.read_bytes())
     for file in sorted(files_behind(path.stem, "\n".join(source for source, _ in cells))):
         content = hashlib.sha256(file.read_bytes()).hexdigest()
         digest.update(f"\0{file.relative_to(ROOT).as_posix()}\0{content}".encode())
@@ -191,6 +216,7 @@ def tidy_streams(outputs: list[nbformat.NotebookNode]) -> list[nbformat.Notebook
 def surroundings() -> dict[str, str]:
     """The environment of the kernels: each starts with ``dark.register``, and no setting of the user's reaches them.
 
+    They download nothing: ``make executed`` has fetched what can be had.
     Matplotlib lists its fonts once, before the first figure: a list found in the user's home may lack some, and the
     page would show the warning.
     """
@@ -202,9 +228,10 @@ def surroundings() -> dict[str, str]:
     shutil.rmtree(matplotlib, ignore_errors=True)
     matplotlib.mkdir()
     theirs = {"OMP_NUM_THREADS": "1", "IPYTHONDIR": str(ipython), "MPLCONFIGDIR": str(matplotlib)}
+    theirs |= {"VIT_TUTORIAL_DOWNLOAD": "0"}
     kept = {key: value for key, value in os.environ.items() if key not in ("MPLBACKEND", "MATPLOTLIBRC")}
     subprocess.run([sys.executable, "-c", "import matplotlib.font_manager"], env=kept | theirs, check=True)
-    return kept | theirs
+    return kept | theirs | {"VIT_TUTORIAL_CHECK": "1"}  # a claim that fails ends the run
 
 
 def run(notebook: nbformat.NotebookNode, path: Path, environment: dict[str, str]) -> float | None:
@@ -222,13 +249,43 @@ def run(notebook: nbformat.NotebookNode, path: Path, environment: dict[str, str]
     return seconds
 
 
-def execute() -> None:
-    """Run what has to run, keep what passed, and lay it where Jupyter Book looks; exit with 1 where one failed."""
+def kept(path: Path, key: str) -> Path:
+    """Where an executed notebook is kept for other clones."""
+    return KEPT / f"{path.stem}-{key[:32]}.ipynb"
+
+
+def keep(path: Path, key: str) -> None:
+    """Keep an executed notebook, whole or not at all, and the newest few of the chapter."""
+    KEPT.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=KEPT) as folder:
+        shutil.copy(results(path)[0], folder)
+        os.replace(Path(folder) / path.name, kept(path, key))
+    oldest_first = sorted(KEPT.glob(f"{path.stem}-*.ipynb"), key=lambda file: file.stat().st_mtime)
+    for file in oldest_first[:-MOST_KEPT]:
+        file.unlink(missing_ok=True)
+
+
+def take_kept(path: Path, key: str) -> bool:
+    """Take what another clone has executed; whether there was any."""
+    if not kept(path, key).exists():
+        return False
+    executed, key_file = results(path)
+    shutil.copy(kept(path, key), executed)
+    key_file.write_text(key)
+    return True
+
+
+def execute(anew: bool = False) -> None:
+    """Run what has to run, keep what passed, and lay it where Jupyter Book looks; exit with 1 where one failed.
+
+    Args:
+        anew: whether to run all of them.
+    """
     sources = notebooks()
     keys = {path: notebook_key(path, notebook) for path, notebook in sources.items()}
-    stale = [path for path in sources if has_to_run(path, keys[path])]
-    print(f"{len(sources)} notebooks, {len(stale)} to execute", flush=True)
     EXECUTED.mkdir(parents=True, exist_ok=True)
+    stale = [p for p in sources if anew or (has_to_run(p, keys[p]) and not take_kept(p, keys[p]))]
+    print(f"{len(sources)} notebooks, {len(stale)} to execute", flush=True)
     environment = surroundings() if stale else {}
     times = json.loads(TIMES.read_text()) if TIMES.exists() else {}
 
@@ -241,13 +298,16 @@ def execute() -> None:
                 return False
             shutil.copy(Path(folder) / path.name, executed)
         key_file.write_text(keys[path])
+        keep(path, keys[path])
         times[path.stem] = seconds
         return True
 
-    # The longest first, so that none is left alone at the end; where nothing is known, later chapters take longer.
+    # The longest first, so that none is left running by itself at the end; of an unknown one, its number decides.
     stale.sort(key=lambda path: (times.get(path.stem, math.inf), path.stem), reverse=True)
-    with ThreadPoolExecutor(WORKERS) as pool:
-        passed = dict(zip(stale, pool.map(run_and_keep, stale), strict=True))
+    together, alone = ([path for path in stale if (path.stem in ALONE) == last] for last in (False, True))
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()) as pool:
+        passed = dict(zip(together, pool.map(run_and_keep, together), strict=True))
+    passed |= {path: run_and_keep(path) for path in alone}
     times = {path.stem: times[path.stem] for path in sources if path.stem in times}
     TIMES.write_text(json.dumps(times, indent=1) + "\n")
     fill_cache(sources, keys)
@@ -327,5 +387,7 @@ def html() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=["execute", "html", "links", "fold"])
-    {"execute": execute, "html": html, "links": links, "fold": fold_all}[parser.parse_args().step]()
+    parser.add_argument("step", choices=["execute", "anew", "html", "links", "fold"])
+    {"execute": execute, "anew": partial(execute, anew=True), "html": html, "links": links, "fold": fold_all}[
+        parser.parse_args().step
+    ]()

@@ -5,7 +5,7 @@
 
 Processors round differently, and a training makes another model out of a last bit. What a page says has to hold for
 that one, too, or the book can't be built on a reader's machine. So the first cell here moves each matrix that an
-optimizer gets, by a factor of 1 ± 0.000001 or so, and claims that fail are noted instead of ending the run.
+optimizer gets, by a factor of 1 ± 0.000001 or so; a claim that fails says so in a line and doesn't end the run.
 """
 
 import os
@@ -21,19 +21,11 @@ from nbclient import NotebookClient
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKERS = 2
-NOTED = "does not survive rounding: "
 FIRST_CELL = """
 def start_a_millionth_off():  # a function, so that the chapter's own names touch nothing here
     import torch
-    from vit_tutorial import claims
 
-    judge, start = claims.claim, torch.optim.Optimizer.__init__
-
-    def noted(phrase, holds, *, when=True):
-        try:
-            judge(phrase, holds, when=when)
-        except AssertionError:
-            print({noted!r} + phrase)
+    start = torch.optim.Optimizer.__init__
 
     def moved(self, params, defaults):
         start(self, params, defaults)
@@ -42,7 +34,7 @@ def start_a_millionth_off():  # a function, so that the chapter's own names touc
             by = 1 + 1e-6 * torch.randn(parameter.shape, generator=generator)
             parameter.data.mul_(by.to(parameter))
 
-    claims.claim, torch.optim.Optimizer.__init__ = noted, moved
+    torch.optim.Optimizer.__init__ = moved
 
 start_a_millionth_off()
 """
@@ -51,11 +43,11 @@ start_a_millionth_off()
 def not_surviving(path: Path, number: int) -> list[str]:
     """The claims that fail in run ``number`` of a notebook, and the cells that end in an error."""
     notebook = nbformat.read(path, as_version=4)
-    notebook.cells.insert(0, nbformat.v4.new_code_cell(FIRST_CELL.format(noted=NOTED, number=number)))
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(FIRST_CELL.format(number=number)))
     with tempfile.TemporaryDirectory() as folder:
         resources = {"metadata": {"path": folder}}
         client = NotebookClient(notebook, timeout=600, kernel_name="python3", allow_errors=True, resources=resources)
-        client.execute(env=os.environ | {"OMP_NUM_THREADS": "1"})
+        client.execute(env=os.environ | {"OMP_NUM_THREADS": "1", "VIT_TUTORIAL_CHECK": "0"})
     found = []
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
@@ -63,7 +55,7 @@ def not_surviving(path: Path, number: int) -> list[str]:
                 title = cell.source.strip().partition("\n")[0]
                 found.append(f"{title}: {output.ename}: {output.evalue}")
             elif output.get("name") == "stdout":
-                found += [f"“{phrase}”" for phrase in re.findall(f"^{NOTED}(.*)$", output.text, re.MULTILINE)]
+                found += re.findall(r"^The text (?:says|counts on) (.*)\.$", output.text, re.MULTILINE)
     return found
 
 

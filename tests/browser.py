@@ -6,6 +6,7 @@ from this machine, texts compressed as GitHub Pages does it, and no other host c
 
 import gzip
 import http.server
+import os
 import re
 import threading
 from collections import Counter
@@ -15,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 
+import pdf
+import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Playwright
 
@@ -147,6 +150,14 @@ SCROLL = """async () => {
 LOADED = """() => [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]
   .map((e) => [e.encodedBodySize, e.name.split('/').pop()])"""
 READY = "async () => { await document.fonts.ready; }"
+
+
+def installed() -> str:
+    """The browser to look with. Without one CI fails, and others go without these tests."""
+    if path := pdf.installed():
+        return path
+    reason = "no Chromium or Chrome on the PATH; `apt install chromium` brings one, CHROMIUM=… names one"
+    (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
 
 
 def launch(playwright: Playwright, executable: str) -> Browser:

@@ -1,18 +1,12 @@
 """Shapes in signatures are checked here, at test time, by beartype through jaxtyping's import hook."""
 
+from pathlib import Path
+
 import jaxtyping
 import pytest
 import torch
-from beartype import BeartypeConf, beartype
 
-# The hook takes its type checker by name; this one also takes an int where a float is asked for, as Python does.
-check_signature = beartype(conf=BeartypeConf(is_pep484_tower=True))
-jaxtyping.install_import_hook("vit_tutorial", "conftest.check_signature")
-
-
-def pytest_collection_modifyitems(items):
-    """The longest come first, so that no worker is left alone with them at the end."""
-    items.sort(key=lambda item: item.path.name != "test_rehearsal.py")
+jaxtyping.install_import_hook("vit_tutorial", "shape_checks.check_signature")
 
 
 @pytest.fixture(autouse=True)
@@ -26,3 +20,38 @@ def no_shape_checks():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+# A browser, and the built book for it -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    import browser  # with all it needs, only where a page is looked at
+    from playwright.sync_api import sync_playwright
+
+    path = browser.installed()
+    with sync_playwright() as playwright:
+        chromium = browser.launch(playwright, path)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def book():
+    """The address of the book."""
+    import browser
+
+    html = Path(__file__).parents[1] / "_build/html"
+    if not (html / "index.html").exists():
+        pytest.fail("_build/html/index.html is missing: run `make book` first")
+    with browser.serve(html) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def remembered(chromium, book):
+    """What the browser remembers of a reader who chose the light theme with the button, on a dark system."""
+    import browser
+
+    return browser.choose_theme(chromium, f"{book}/book/intro.html", "light")

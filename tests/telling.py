@@ -58,6 +58,7 @@ def telling_problems(notebook: nbformat.NotebookNode, stem: str) -> list[str]:
 
 
 def _folding(notebook):
+    setup = notebook.cells.index(cells(notebook, "code")[0])
     for number, cell in enumerate(notebook.cells):
         if cell.cell_type != "code":
             continue
@@ -70,6 +71,8 @@ def _folding(notebook):
         elif any(tag.startswith(("hide", "remove")) for tag in cell.metadata.get("tags", [])):
             yield f"cell {number}: is hidden, but does not begin with `# @title …`"
         for node in ast.walk(tree(cell.source)):
+            if isinstance(node, ast.Assert) and number != setup:
+                yield f"cell {number}: asserts, which stops a reader who has changed a number; claim it"
             padded = isinstance(node, ast.FormattedValue) and node.format_spec is not None
             if padded and re.search(r"[<>^]", ast.unparse(node.format_spec)):
                 yield f"cell {number}: pads what it prints; show a `plots.table`"
@@ -112,7 +115,7 @@ def _cards(notebook, chapter):
 
 
 def claims_of(notebook: nbformat.NotebookNode) -> list[tuple[int, str]]:
-    """Every ``claim("phrase", …)``: the cell's index and the phrase.
+    """Every ``claim("phrase", …)``: the cell's index and the phrase. ``claim(None, …)`` quotes nothing.
 
     Raises:
         ValueError: if a phrase is not written out, or a claim is not in a folded cell.
@@ -123,7 +126,8 @@ def claims_of(notebook: nbformat.NotebookNode) -> list[tuple[int, str]]:
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "claim":
                 if not isinstance(node.args[0], ast.Constant) or not is_folded(cell):
                     raise ValueError(f"cell {number}: a claim's phrase is written out, in a folded cell")
-                found.append((number, plain(node.args[0].value)))
+                if node.args[0].value is not None:
+                    found.append((number, plain(node.args[0].value)))
     return found
 
 

@@ -50,6 +50,7 @@ def checkout(tmp_path, monkeypatch) -> Path:
         "EXECUTED": tmp_path / "_build" / "executed",
         "CACHE": tmp_path / "_build" / ".jupyter_cache",
         "TIMES": tmp_path / "_build" / "notebook_times.json",
+        "KEPT": tmp_path / "kept",
     }.items():
         monkeypatch.setattr(build, name, value)
     for name, code in PACKAGE.items():
@@ -102,44 +103,6 @@ def test_a_notebook_runs_once_and_jupyter_book_finds_what_it_gave(checkout, monk
     assert merged.cells[1].metadata.mystnb.image.alt == "Another line."
 
 
-def test_no_setting_of_the_user_s_reaches_a_figure(checkout, tmp_path_factory, monkeypatch):
-    home = tmp_path_factory.mktemp("home")
-    (home / "matplotlibrc").write_text("lines.linewidth: 9\n")
-    asked = "import matplotlib, matplotlib.font_manager; print(matplotlib.rcParams['lines.linewidth'])"
-    subprocess.run([sys.executable, "-c", asked], env={"MPLCONFIGDIR": str(home)}, check=True)
-    [listed] = home.glob("fontlist-*.json")
-    fonts = json.loads(listed.read_text())
-    fonts["ttflist"] = [font for font in fonts["ttflist"] if font["name"] != "STIXGeneral"]
-    listed.write_text(json.dumps(fonts))
-    monkeypatch.setenv("MPLCONFIGDIR", str(home))
-    monkeypatch.setenv("MATPLOTLIBRC", str(home))
-    monkeypatch.setenv("MPLBACKEND", "agg")
-    has_stix = "any(font.name == 'STIXGeneral' for font in matplotlib.font_manager.fontManager.ttflist)"
-    write(checkout, "01_good", asked, "print('inline' in matplotlib.get_backend())", f"print({has_stix})")
-
-    def printed(environment: dict[str, str]) -> list[str]:
-        source = nbformat.read(checkout / "notebooks" / "01_good.ipynb", as_version=4)
-        path = tmp_path_factory.mktemp("run") / "good.ipynb"
-        assert build.run(source, path, environment)
-        outputs = [output for cell in build.code_cells(nbformat.read(path, as_version=4)) for output in cell.outputs]
-        return [output.text.strip() for output in outputs if output.name == "stdout"]
-
-    assert printed(build.surroundings()) == ["1.5", "True", "True"]
-    assert printed(dict(os.environ)) == ["9.0", "False", "False"]  # what those settings would do
-
-
-def test_a_failing_notebook_shows_its_cell_and_is_run_again_alone(checkout, capfd):
-    write(checkout, "02_other", "first = 1", "raise ValueError(f'no good: {first}')")
-    with pytest.raises(SystemExit, match=r"failed: 02_other\.ipynb"):
-        build.execute()
-    shown = capfd.readouterr().out
-    assert "raise ValueError(f'no good: {first}')" in shown
-    assert "no good: 1" in shown
-    assert outdated() == ["02_other"]
-    with pytest.raises(SystemExit, match=r"not executed yet: 02_other\.ipynb"):
-        build.html()
-
-
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -164,6 +127,37 @@ def test_what_makes_a_notebook_run_again(change, expected, checkout, monkeypatch
     assert outdated() == expected
     monkeypatch.setenv("VIT_TUTORIAL_BUDGET", "full")
     assert outdated() == sorted(path.stem for path in build.notebooks())
+
+
+def test_another_clone_takes_what_was_executed_and_the_oldest_go(checkout, monkeypatch, capfd):
+    monkeypatch.setattr(build, "MOST_KEPT", 2)
+    path = checkout / "notebooks/01_good.ipynb"
+    build.EXECUTED.mkdir(parents=True)
+    for age, key in enumerate("abc"):
+        build.results(path)[0].write_text(key)
+        build.keep(path, key)
+        os.utime(build.kept(path, key), (age, age))
+    assert sorted(file.name for file in build.KEPT.iterdir()) == ["01_good-b.ipynb", "01_good-c.ipynb"]
+
+    for other, notebook in build.notebooks().items():
+        build.results(other)[0].write_text(nbformat.writes(notebook))
+        build.keep(other, build.notebook_key(other, notebook))
+    shutil.rmtree(build.BUILD)  # as in a fresh clone
+    build.execute()
+    assert "2 notebooks, 0 to execute" in capfd.readouterr().out
+    assert outdated() == []
+
+
+def test_a_key_knows_which_data_are_there_and_not_where(checkout, monkeypatch, tmp_path_factory):
+    found = []
+    for place in ("one", "other", "empty"):
+        root = tmp_path_factory.mktemp(place)
+        (root / ("MNIST/raw" if place != "empty" else "nothing")).mkdir(parents=True)
+        monkeypatch.setenv("VIT_TUTORIAL_DATA", str(root))
+        found.append(keys()["01_good"])
+    assert found[0] == found[1] != found[2]
+    monkeypatch.setattr(build, "machine", lambda: ["another processor"])
+    assert keys()["01_good"] != found[2]
 
 
 BEHIND = {  # a notebook's code, and the files of the small package that it depends on

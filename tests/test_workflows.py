@@ -81,7 +81,7 @@ def test_a_workflow_is_sound(name):
         ("book", "contents: read", "contents: write", "its jobs have more rights than to read, or nobody says which"),
         ("links", "concurrency:\n  group: links\n  cancel-in-progress: true\n", "", "runs of it may overlap"),
         ("colab", "    timeout-minutes: 90\n", "", "chapters has no time limit"),
-        ("test", "needs: [workflows, newest, oldest]", "needs: newest", "a weekly failure goes unheard"),
+        ("check", "needs: [newest, oldest, elsewhere]", "needs: newest", "a weekly failure goes unheard"),
     ],
 )
 def test_a_fault_in_a_workflow_is_found(name, old, new, problem):
@@ -111,12 +111,12 @@ def test_no_workflow_names_a_chapter():
 
 
 def test_each_python_that_the_package_allows_is_tested_and_the_oldest_with_the_oldest_packages():
-    jobs = workflow(TEXTS["test"])["jobs"]
+    jobs = workflow(TEXTS["check"])["jobs"]
     first, *others = jobs["newest"]["strategy"]["matrix"]["python"]
     assert PYPROJECT["project"]["requires-python"] == f">={first}"
     assert [first, *others] == [f"3.{11 + i}" for i in range(len(others) + 1)]
-    assert f'python-version: "{first}"' in TEXTS["test"]
-    assert "--resolution lowest-direct" in TEXTS["test"]
+    assert f'python-version: "{first}"' in TEXTS["check"]
+    assert "--resolution lowest-direct" in TEXTS["check"]
 
 
 def test_dependabot_knows_where_to_look_and_leaves_jupyter_book_alone():

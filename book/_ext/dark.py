@@ -232,10 +232,11 @@ def both(fig: Figure) -> tuple[dict, dict] | None:
     fig.canvas.draw()
     layout = fig.get_layout_engine()
     fig.set_layout_engine("none")  # or each further drawing would move the panels a little, and the twins differ
-    kind, draw = "image/svg+xml", svg_of
-    if not is_drawn(fig) or len(svg_of(fig)[0]) > HEAVY:
-        kind, draw = "image/png", png_of
+    kind, draw = ("image/svg+xml", svg_of) if is_drawn(fig) else ("image/png", png_of)
     light, inches = draw(fig)
+    if draw is svg_of and len(light) > HEAVY:
+        kind, draw = "image/png", png_of
+        light, inches = draw(fig)
     with darkened(fig):
         dark, _ = draw(fig, facecolor="none")
     fig.set_layout_engine(layout or "none")  # None would ask for the default one

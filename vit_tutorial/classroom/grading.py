@@ -21,7 +21,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from vit_tutorial.classroom.answers import Answer, Statement, find_answer, statements
-from vit_tutorial.classroom.apart import Limits
+from vit_tutorial.classroom.apart import Limits, check_confinement
 from vit_tutorial.classroom.handouts import book_folder, chapter_cells, chosen_chapters, refuse_unknown
 from vit_tutorial.classroom.judge import load_exercises
 from vit_tutorial.classroom.submissions import File, read_submissions
@@ -154,7 +154,8 @@ def grade(
         A grade for each student and exercise.
 
     Raises:
-        ValueError: if there is nothing to read, or an exercise in ``points`` isn't known.
+        ValueError: if there is nothing to read, no exercise is answered and no chapter asked for, ``points`` names
+            what is no exercise, the chapters aren't there, or answers can't be confined.
     """
     if not hasattr(os, "fork"):
         raise ValueError("grading needs Linux or macOS; on Windows, use WSL or a container")
@@ -171,6 +172,7 @@ def grade(
         )
     points = points or dict.fromkeys(names, 1)
     wanted, notes = _answers(handed, names, known, book)
+    check_confinement(limits)
     verdicts = _judged(wanted, limits, exercises, out.with_name(f"{out.name}.partial"), jobs, progress)
     grades = []
     for (student, name), (answer, path) in wanted.items():

@@ -17,7 +17,6 @@ from browser import View
 from bs4 import BeautifulSoup
 from live_figures import FIGURES, WORDS, Live, element, place
 from notebook_rules import NOTEBOOKS, ROOT, cells, read
-from test_browser import chromium  # noqa: F401, it is a fixture
 from torch.testing import assert_close
 
 from vit_tutorial import sincos_2d
@@ -180,7 +179,7 @@ def pages(tmp_path_factory):
 
 
 @pytest.fixture
-def opened(chromium, pages):  # noqa: F811
+def opened(chromium, pages):
     """Opens a figure's page and, by keyboard, the figure; no error may come, and nothing of another host."""
 
     @contextmanager
@@ -244,7 +243,7 @@ def test_each_opens_and_closes_by_keyboard_fits_and_can_be_used_by_all(module, v
 
 
 @pytest.mark.parametrize("module", MODULE)
-def test_without_javascript_and_on_paper_there_is_the_picture_alone(module, opened, chromium, pages):  # noqa: F811
+def test_without_javascript_and_on_paper_there_is_the_picture_alone(module, opened, chromium, pages):
     with opened(module) as visit:
         visit.page.emulate_media(media="print")
         assert visit.page.locator(".cell_output img").is_visible() and visit.page.locator(".live-figure").is_hidden()
@@ -256,7 +255,7 @@ def test_without_javascript_and_on_paper_there_is_the_picture_alone(module, open
 
 
 @pytest.mark.parametrize("module", MODULE)
-def test_each_works_from_disk(module, chromium, pages):  # noqa: F811
+def test_each_works_from_disk(module, chromium, pages):
     page = chromium.new_page()
     page.goto(f"file://{pages}/{module}.html")
     page.click(".fig-switch")
@@ -264,7 +263,7 @@ def test_each_works_from_disk(module, chromium, pages):  # noqa: F811
     page.close()
 
 
-def test_data_that_do_not_come_are_told(chromium, pages, tmp_path):  # noqa: F811
+def test_data_that_do_not_come_are_told(chromium, pages, tmp_path):
     (tmp_path / "heads.html").write_bytes((pages / "heads.html").read_bytes())
     page = chromium.new_page()
     page.goto(f"file://{tmp_path}/heads.html")

@@ -15,7 +15,6 @@ from _ext.live import examples
 from browser import TWO_FRAMES, View
 from notebook_rules import ROOT
 from test_book import page as built
-from test_browser import book, chromium  # noqa: F401, they are fixtures
 from test_live import TOLERANCE, in_pytorch, worst
 
 from vit_tutorial.live import MEASURED, draw_strokes
@@ -30,7 +29,7 @@ THREE = [(30, 20), (50, 12), (68, 25), (60, 42), (42, 48), (62, 54), (70, 72), (
 
 
 @pytest.fixture
-def opened(chromium, book):  # noqa: F811
+def opened(chromium, book):
     """Opens the page with its model at work, at a size and theme, and wants no error of it."""
 
     @contextmanager
@@ -314,7 +313,7 @@ def test_everyone_can_use_all_of_it(width, theme, opened):
 # Where it comes from -----------------------------------------------------------------------------------------------
 
 
-def test_the_page_is_light(opened, chromium, book):  # noqa: F811
+def test_the_page_is_light(opened, chromium, book):
     """Beside a short page that shows code, too."""
     with browser.visit(chromium, f"{book}/book/running.html", DESKTOP) as visit:
         other = sum(size for size, _ in visit.loaded)
@@ -355,7 +354,7 @@ def test_links_lead_to_sections_that_there_are():
 # When something is missing -----------------------------------------------------------------------------------------
 
 
-def test_without_javascript_there_is_a_picture(chromium, book):  # noqa: F811
+def test_without_javascript_there_is_a_picture(chromium, book):
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(f"{book}/book/live.html")
@@ -374,7 +373,7 @@ def test_without_javascript_there_is_a_picture(chromium, book):  # noqa: F811
     ],
     ids=["changed", "cut", "gone"],
 )
-def test_damaged_weights_are_told_beside_a_picture(damage, message, chromium, book):  # noqa: F811
+def test_damaged_weights_are_told_beside_a_picture(damage, message, chromium, book):
     context = chromium.new_context()
     page = context.new_page()
     body = damage and damage((HTML / "_static/live/mnist.js").read_text(encoding="utf-8"))
@@ -386,7 +385,7 @@ def test_damaged_weights_are_told_beside_a_picture(damage, message, chromium, bo
     context.close()
 
 
-def test_without_small_patches_the_page_goes_on_with_large_ones(chromium, book):  # noqa: F811
+def test_without_small_patches_the_page_goes_on_with_large_ones(chromium, book):
     context = chromium.new_context()
     page = context.new_page()
     page.route("**/mnist-patch4.js", lambda route: route.abort())

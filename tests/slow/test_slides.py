@@ -9,7 +9,7 @@ import slides
 from bs4 import BeautifulSoup
 from live_figures import FIGURES
 from notebook_rules import ROOT, exercise_calls, read
-from test_browser import HTML, chromium  # noqa: F401 (a fixture)
+from test_browser import HTML
 
 DECKS = pytest.mark.parametrize("stem", slides.CHAPTERS)
 PAGE = """<article><section id="a"><h1>3 · Attention<a class="headerlink" href="#a">#</a></h1>
@@ -124,7 +124,7 @@ SEEN = """async () => {
 
 
 @pytest.fixture
-def deck(request, chromium):  # noqa: F811
+def deck(request, chromium):
     """An open deck: a page whose ``goto`` takes one of the chapters."""
     if not slides.SLIDES.exists():
         pytest.fail("_build/html/slides is missing: run `make slides` first")
@@ -173,7 +173,7 @@ def test_every_slide_shows_all_of_itself(stem, deck):
         ('slide.innerHTML += \'<img src="../_images/none.png" alt="" width="9" height="9">\'', "no alt text"),
     ],
 )
-def test_a_spoilt_slide_is_found(spoil, fault, chromium):  # noqa: F811
+def test_a_spoilt_slide_is_found(spoil, fault, chromium):
     page = chromium.new_page(viewport={"width": 1280, "height": 720})
     page.add_init_script(browser.PRELUDE)
     page.goto((slides.SLIDES / "01_patches.html").as_uri())

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from notebook_rules import NOTEBOOKS, ROOT
 from pretended_gpu import pretended_gpu
-from rehearsal import INSTEAD, code_of, run_cells
+from rehearsal import CHANGED, INSTEAD, code_of, run_cells
 from torch import nn
 
 from vit_tutorial import ViT, ViTConfig
@@ -96,12 +96,22 @@ def test_single_numbers_may_come_from_the_cpu(number):
 STEMS = [path.stem for path in NOTEBOOKS if path.stem >= "06"]
 
 
-@pytest.mark.parametrize("stem", STEMS)
-def test_the_code_of_a_chapter_runs_on_a_gpu(stem):
-    command = [sys.executable, ROOT / "tests/rehearsal.py", stem, "full"]  # a GPU's default; quick runs in the build
+def rehearsed(*arguments: str) -> str:
+    """What a rehearsal says of its error; "" if there was none."""
+    command = [sys.executable, ROOT / "tests/slow/rehearsal.py", *arguments]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-3000:]
+    return (done.stderr[-3000:] or "it failed without a word") if done.returncode else ""
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_the_code_of_a_chapter_runs_on_a_gpu(stem):
+    assert rehearsed(stem, "full") == ""  # a GPU's default; quick runs in the build
+
+
+@pytest.mark.parametrize("stem", [path.stem for path in NOTEBOOKS])
+def test_a_reader_s_changes_to_numbers_in_view_stop_no_later_cell(stem):
+    assert rehearsed(stem, "quick", "changed") == ""
 
 
 def test_a_fault_in_a_chapter_is_named_with_its_cell():
@@ -117,3 +127,11 @@ def test_what_a_rehearsal_replaces_is_there(monkeypatch):
     monkeypatch.setitem(INSTEAD, "11_speed", {"no such code": ""})
     with pytest.raises(ValueError, match="11_speed has no 'no such code'"):
         code_of("11_speed")
+
+
+def test_a_reader_s_changes_are_made_in_view_alone(monkeypatch):
+    monkeypatch.setitem(CHANGED, "11_speed", {"dim, heads = 192, 3": "dim, heads = 64, 1"})
+    assert any("dim, heads = 64, 1" in cell for cell in code_of("11_speed", changed=True))
+    monkeypatch.setitem(CHANGED, "11_speed", {"at_once = 1": "at_once = 2"})  # in a folded cell
+    with pytest.raises(ValueError, match="11_speed has no 'at_once = 1'"):
+        code_of("11_speed", changed=True)
