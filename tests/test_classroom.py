@@ -14,16 +14,18 @@ import pytest
 import torch
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
-from notebook_rules import NOTEBOOKS, ROOT, cells, exercise_calls, paired, read
+from notebook_rules import NOTEBOOKS, ROOT, SLUG, cells, code_of, exercise_calls, paired, read, tree
 
-from vit_tutorial.classroom import hand_in, progress, students, write_handouts
+from vit_tutorial.classroom import exercise as goes_on
+from vit_tutorial.classroom import grading, hand_in, progress, students, write_handouts
+from vit_tutorial.classroom import handouts as handout_files
 from vit_tutorial.classroom.answers import find_answer, statements
 from vit_tutorial.classroom.grading import Grade, read_points
 from vit_tutorial.classroom.handouts import NAME, chosen_chapters
 from vit_tutorial.classroom.reports import write_reports
 from vit_tutorial.classroom.similarity import alike, runs, similarity, tokens
 from vit_tutorial.classroom.submissions import OTHER, read_submissions
-from vit_tutorial.exercises import Exercise
+from vit_tutorial.exercises import CheckFailed, Exercise, exercise, find
 
 # Hand-outs --------------------------------------------------------------------------------------------------------
 
@@ -65,18 +67,19 @@ def test_a_handout_keeps_all_but_the_solutions(handouts):
     original, copy = read(NOTEBOOKS[0]), read(handouts[0])
     added = [cell for cell in copy.cells if cell.id.startswith("handout-")]
     assert [cell.id for cell in added] == [f"handout-{name}" for name in ("name", "last", "progress", "hand-in")]
-    assert copy.cells[1] is added[0] and copy.cells[-1].source == "hand_in()"
+    assert copy.cells[1] is added[0] and copy.cells[-1].source == "classroom.hand_in()"
     code = {cell.id: cell.source for cell in cells(original, "code")}
     kept = {cell.id: cell.source for cell in cells(copy, "code") if cell.id in code}
     assert kept.keys() == code.keys()
-    sealed = [source for key, source in kept.items() if source != code[key]]
-    assert len(sealed) == 2 and all("sealed(['" in source for source in sealed)
+    setup, *sealed = [(code[key], source) for key, source in kept.items() if source != code[key]]
+    assert setup[1] == setup[0].replace("vit_tutorial.exercises import", "vit_tutorial.classroom import")
+    assert len(sealed) == 2 and all("sealed(['" in source for _, source in sealed)
     assert "minutes · 2.5 points. Write `patchify(" in handouts[0].read_text(encoding="utf-8")
     assert "minutes · 1 point. Write `unpatchify(" in handouts[0].read_text(encoding="utf-8")
 
 
 def test_the_badge_opens_the_teacher_s_copy_or_is_gone(handouts, tmp_path):
-    address = "(https://colab.research.google.com/github/me/course/blob/main/week 1/01_patches.ipynb)"
+    address = "(https://colab.research.google.com/github/me/course/blob/main/week%201/01_patches.ipynb)"
     assert read(handouts[0]).cells[0].source.count(address) == 1
     (plain,) = write_handouts(tmp_path, "1")
     assert "colab" not in read(plain).cells[0].source
@@ -108,6 +111,11 @@ RIGHT = """def patchify(images, patch_size):
 
 
 patchify = exercise("patchify", patchify)"""
+WRONG = """def num_patches(i, p):
+    return i[0] // p[0] + i[1] // p[1]
+
+
+num_patches = exercise("num_patches", num_patches)"""
 
 
 def run(notebook: nbformat.NotebookNode, folder, *, errors: bool = False) -> list[str]:
@@ -120,13 +128,97 @@ def run(notebook: nbformat.NotebookNode, folder, *, errors: bool = False) -> lis
     ]
 
 
-def test_a_handout_runs_from_top_to_bottom_as_it_is_and_hands_in(handouts, tmp_path):
+def test_a_wrong_answer_in_a_handout_says_so_and_all_below_it_runs_and_is_handed_in(handouts, tmp_path):
     notebook = read(handouts[0])
-    *_, after, last = run(notebook, tmp_path)
-    assert after.endswith("0 of 5 right. Next: num_patches.\n")
-    assert "0 of 5 right" in last and "There's no name in it" in last
+    by_name = {name: notebook.cells[number] for number, name, _ in exercise_calls(notebook)}
+    by_name["num_patches"].source = WRONG
+    by_name["patchify"].source = RIGHT.replace("CUT", '"b c (gh ph) (gw pw) -> b (gh gw) (c ph pw)"')
+    printed = run(notebook, tmp_path)  # an error would stop it
+    told = next(text for text in printed if "num_patches: wrong." in text)
+    assert told.startswith("num_patches: wrong. rows times columns, not rows plus columns")
+    assert "goes on with the reference" in told
+    assert printed[-2].endswith("1 of 5 right. Next: num_patches.\n")
+    assert "1 of 5 right" in printed[-1] and "There's no name in it" in printed[-1]
     written = json.loads((tmp_path / "hand-in-01_patches.json").read_text(encoding="utf-8"))
-    assert {answer["status"] for answer in written["answers"].values()} == {"not attempted"}
+    statuses = {name: answer["status"] for name, answer in written["answers"].items()}
+    assert statuses.pop("num_patches") == "wrong" and statuses.pop("patchify") == "right"
+    assert set(statuses.values()) == {"not attempted"}
+
+
+def test_exercise_goes_on_in_a_handout_and_stops_in_the_book(capsys):
+    wrong, right = (
+        (lambda scores: scores),
+        (lambda scores: 1 / (scores[..., None, :] - scores[..., None]).exp().sum(-1)),
+    )
+    assert goes_on("softmax_rows", right) is right
+    assert goes_on("softmax_rows", wrong) is goes_on("softmax_rows", 3) is find("softmax_rows").reference
+    said = capsys.readouterr()
+    assert said.out == "softmax_rows: correct. The chapter goes on with your function.\n"
+    assert said.err.count("softmax_rows: wrong. ") == said.err.count("goes on with the reference") == 2
+    with pytest.raises(CheckFailed):
+        exercise("softmax_rows", wrong)
+
+
+def test_no_chapter_takes_the_names_of_a_handout(handouts):
+    """What a student may call at any time is still what it was."""
+    for file in handouts:
+        code = [cell.source for cell in cells(read(file), "code") if not cell.id.startswith("handout-")]
+        written = set()
+        for node in (node for text in code for node in tree(text).body):
+            written |= {alias.asname or alias.name for alias in getattr(node, "names", ())}
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                written.add(node.name)
+            else:
+                written |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        assert written & {"classroom", "progress", "hand_in", "STUDENT"} == set(), file.name
+        assert "exercise" in written and "from vit_tutorial.exercises import exercise" not in "\n".join(code)
+
+
+def test_links_lead_to_the_copies_or_to_the_book(handouts, tmp_path):
+    """No link is left that opens nothing: in Colab, and in a folder that holds a few chapters."""
+    links = r"\]\((?!https?:|#)([^)\s]*\.(?:ipynb|md)[^)\s]*)\)"
+    linked = [
+        link for file in handouts for cell in cells(read(file), "markdown") for link in re.findall(links, cell.source)
+    ]
+    assert linked == []
+    text = handouts[1].read_text(encoding="utf-8")
+    assert "](https://colab.research.google.com/github/me/course/blob/main/week%201/03_attention.ipynb)" in text
+    written = write_handouts(tmp_path, "1-2")
+    text = "".join(cell.source for file in written for cell in cells(read(file), "markdown"))
+    assert set(re.findall(links, text)) == {"01_patches.ipynb", "02_positions.ipynb"}
+    assert f"](https://github.com/{SLUG}/blob/main/notebooks/07_recipes.ipynb)" in text
+    assert f"](https://github.com/{SLUG}/blob/main/book/references.md)" in text
+
+
+def test_a_figure_that_would_answer_the_exercise_below_it_is_sealed(handouts):
+    for stem, name, shown in (
+        ("03_attention", "fuse_qkv", "for kind in kinds for head in small_loop.heads"),
+        ("12_clinic", "heads_see_everything", "torch.autograd.grad(out[..., i].sum(), x"),
+        ("12_clinic", "images_are_independent", "torch.cat([image[None], company])"),
+    ):
+        (file,) = (file for file in handouts if file.stem == stem)
+        assert shown in code_of(stem)
+        code = [cell.source for cell in cells(read(file), "code")]
+        assert not any(shown in text for text in code)
+        assert any(f"sealed(['{name}']" in text for text in code)
+
+
+@pytest.mark.parametrize(("name", "said"), [("patchfy", "is patchify meant?"), ("my_own", "no such exercise: --")])
+def test_points_for_what_is_no_exercise_are_refused(tmp_path, name, said):
+    with pytest.raises(ValueError, match=f"points for {name}, .*{re.escape(said)}"):
+        write_handouts(tmp_path / "new", "1", {"num_patches": 1, name: 2})
+    assert not (tmp_path / "new").exists()
+    assert len(write_handouts(tmp_path, "1", {name: 2}, own=[name])) == 1
+
+
+def test_without_the_chapters_nothing_is_handed_out_or_graded(tmp_path, monkeypatch):
+    """Graded without their code, answers that lean on it would be wrong."""
+    monkeypatch.setattr(handout_files, "PLACES", [tmp_path / "a", tmp_path / "b"])
+    grading._book.cache_clear()
+    (tmp_path / "work.py").write_text("def num_patches(i, p): return 1", encoding="utf-8")
+    for refused in (lambda: write_handouts(tmp_path / "out"), lambda: grading.grade(tmp_path, tmp_path / "out.csv")):
+        with pytest.raises(ValueError, match=r"neither in .*a nor in .*b, and hand-outs and grading need them"):
+            refused()
 
 
 # What a student does with a notebook: a helper and a constant of their own, a second thought, a wrong answer.
@@ -286,6 +378,50 @@ def test_the_chapter_s_own_code_comes_first_and_is_no_answer():
     assert (
         value(find_answer("h", [*chapter, *statements([("code", "def h(): return f()")])], {"f", "h"}).source, "h") == 0
     )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "if True:\n    def f(): return 4\nelse:\n    f = None",
+        "try:\n    import no_such_module\n    def f(): return 3\nexcept ImportError:\n    def f(): return 4",
+        "with open(__import__('os').devnull):\n    def f(): return 4",
+        "from typing import Callable\nf: Callable = lambda: 4",
+        "class F:\n    def __call__(self): return 4\n\nf = F()",
+        "from functools import partial\nf = partial(max, 3, 4)",
+        "def mine(): return 4\nf = mine",
+        "def f(): return 4\n\nif not f:\n    def f(): return 5",
+    ],
+)
+def test_answers_that_no_def_at_the_top_defines(text):
+    assert value(found("f", text)) == 4
+
+
+def test_an_object_is_the_answer_only_where_no_function_is():
+    assert value(found("f", "def f(): return 4", "f = f()")) == 4
+    assert value(found("g", "def g(): return shift", "shift = int(3)", exercises={"g", "shift"}), "g") == 3
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        "old = f\ndef f(): return 2 * old()",
+        "from functools import wraps\nold = f\n@wraps(old)\ndef f(*args): return 2 * old(*args)",
+        "def f(old=f): return 2 * old()",
+        "old = f\nf = lambda: 2 * old()",
+        "def twice(fn): return lambda: 2 * fn()\n@twice\ndef f(): return 2",
+        "def twice(fn): return lambda: 2 * fn()\nolder = {'f': f}\nf = exercise('f', twice(older['f']))",
+        "class Twice:\n    old = f\n    def __call__(self): return 2 * Twice.old()\nf = exercise('f', Twice())",
+    ],
+)
+def test_a_wrapper_of_one_s_older_self_wraps_the_older_one(wrapper):
+    assert value(found("f", "def f(): return g()\ndef g(): return 2", wrapper, exercises={"f"})) == 4
+
+
+def test_what_runs_at_once_finds_above_it_all_that_it_calls():
+    assert value(found("f", "def g(): return K", "x = g()", "K = 3", "def f(): return x")) == 3
+    again = ["def f(): return 1", "old = f", "def g(): return f()", "def f(): return old() + 1", "K = 5"]
+    assert value(found("f", *again)) == 2
 
 
 # Submissions ------------------------------------------------------------------------------------------------------
@@ -461,11 +597,25 @@ def test_reports_are_pages_that_hide_no_html_in_an_answer(tmp_path):
         *(Grade("Emil", name, 0, "unreadable", OTHER, 0.0, "", "a.pdf") for name in ("patchify", "unpatchify")),
     ]
     page = write_reports(tmp_path, grades).read_text(encoding="utf-8")
-    assert "3 students, 2 exercises. 1 right, 2 wrong, 1 refused, 2 unreadable." in page
+    assert "3 students, 2 exercises. 1 right, 2 wrong, 2 unreadable, 1 refused." in page
     assert page.count("<svg") == 2 and "patchify: 1 of 3 right" in page
-    assert page.count(OTHER) == 1 and f"<td>patchify, unpatchify</td><td>a.pdf: {OTHER}</td>" in page
-    assert "<td>unpatchify</td><td>1</td><td>rows &amp; columns</td>" in page
+    assert page.count(OTHER) == 1 and f"<td>all</td> <td>a.pdf: {OTHER}</td>" in page
+    assert "<td>unpatchify</td> <td class=number>1 ×</td> <td>rows &amp; columns</td>" in page
     students = sorted(path.name for path in (tmp_path / "students").iterdir())
     assert students == ["001-Ada-b-.html", "002-..-max.html", "003-Emil.html"]
     own = (tmp_path / "students" / students[0]).read_text(encoding="utf-8")
-    assert "Points: 2 of 4." in own and "<script>" not in own and "Ada &lt;b&gt;" in own and "rows &amp; columns" in own
+    assert "Points: 2 of 4." in own and "alert(1)</script>" not in own
+    assert "Ada &lt;b&gt;" in own and "rows &amp; columns" in own
+
+
+def test_what_a_teacher_has_to_look_at_comes_first_and_is_whole(tmp_path):
+    """Whatever costs points without being wrong, whoever has no answer at all, and whose files disagree."""
+    odd = ["output", "memory", "time", "broken", "crashed", "refused", "unreadable"]
+    grades = [Grade(f"s {status}", name, 0, status, "so", 0.1, path="x") for status in odd for name in ("f", "g")]
+    grades += [Grade("s fine", "f", 1, "right", "", 0.1), Grade("s fine", "g", 0, "not attempted", "", 0.1)]
+    grades += [Grade("s nothing", name, 0, "missing", "", 0.0, note="nothing in essay.py") for name in ("f", "g")]
+    page = write_reports(tmp_path, grades).read_text(encoding="utf-8")
+    assert re.findall("<h2>(.*?)</h2>", page) == ["To look at", "Points", "Which exercises", "Which mistakes"]
+    table = page[page.index("<h2>To look at") : page.index("<h2>Points")]
+    assert re.findall(r">s (\w+)</a>", table) == ["nothing", *reversed(odd)]
+    assert "<td>all</td> <td>nothing in essay.py</td>" in table

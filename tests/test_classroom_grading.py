@@ -52,6 +52,11 @@ def test_tricks_gain_nothing(judged, trick):
     assert after["hint"] == "rows times columns, not rows plus columns", "the next answer is judged as ever"
 
 
+def test_the_grader_refuses_pytorch_s_softmax_as_the_notebook_does(judged):
+    got = judged("softmax_rows", "def softmax_rows(scores):\n    return scores.softmax(-1)")
+    assert got["status"] == "wrong" and "come from PyTorch's softmax" in got["hint"]
+
+
 def test_an_answer_sees_a_bare_environment_and_an_empty_folder(judged):
     source = """
 import os
@@ -329,6 +334,134 @@ def test_interrupted_it_goes_on_and_like_answers_are_judged_once(tmp_path, monke
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out.csv"]
 
 
+def test_a_judge_that_two_threads_close_at_once_is_closed_once():
+    """An interruption closes it while the thread that waits for it finds it gone, and closes it, too."""
+    closed, judge = [], Judge(LIMITS)
+    stream = SimpleNamespace(close=lambda: closed.append("stream"))
+    judge._process = SimpleNamespace(
+        kill=judge.close, wait=lambda: closed.append("process"), stdin=stream, stdout=stream
+    )
+    judge.close()
+    assert closed == ["process", "stream", "stream"]
+
+
+def test_an_interrupted_grading_goes_on_however_its_notes_were_torn(tmp_path, monkeypatch):
+    """Twice interrupted, each time amid a line; other lines are damaged in every way, and their answers judged anew."""
+    (tmp_path / "in").mkdir()
+    for i in range(8):
+        (tmp_path / f"in/s{i}.py").write_text(WRONG.replace("i[0]", f"i[{i}]"), encoding="utf-8")
+    asked, left = [], 0
+
+    def judged(self, name, answer):
+        nonlocal left
+        if not left:
+            raise KeyboardInterrupt
+        left -= 1
+        asked.append(answer.source)
+        return {"status": "wrong", "hint": answer.source, "seconds": 0.0}
+
+    monkeypatch.setattr(Judge, "__call__", judged)
+    options = {"points": {"num_patches": 1}, "jobs": 1, "progress": False}
+    partial = tmp_path / "out.csv.partial"
+    for allowed, whole in ((3, 2), (4, 2 + 3)):
+        left = allowed
+        with pytest.raises(KeyboardInterrupt):
+            grade(tmp_path / "in", tmp_path / "out.csv", **options)
+        partial.write_bytes(partial.read_bytes()[:-20])  # its last line is torn
+        assert sum(line.endswith(b"}}") for line in partial.read_bytes().splitlines()) == whole
+    left = 8
+    damage = [b"", b"\xff\x00", b"[]", b"3", b'{"x": 1}', b'{"x": {"status": "right"}}', b"[" * 10**5, b'{"a": {}}{']
+    with open(partial, "ab") as file:
+        file.write(b"\n".join([b"", *damage]))
+    grades = grade(tmp_path / "in", tmp_path / "out.csv", **options)
+    assert [each.hint for each in grades] == [each.source for each in grades] and len(set(asked)) == 8
+    assert len(asked) == 8 + 2, "twice only those of the two torn lines"
+    assert not partial.exists()
+
+
+RIGHT = """def num_patches(i, p):
+    if i[0] % p[0] or i[1] % p[1]:
+        raise ValueError(f"{i} {p}")
+    return (i[0] // p[0]) * (i[1] // p[1])
+"""
+OTHER = "def pad_to_patches(images, p):\n    return images\n"
+STUB = "def num_patches(i, p):\n    raise NotImplementedError\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "rows"),
+    [
+        # Someone signs with Ada's name: that overwrites nothing.
+        ({"a.py": RIGHT, "b.py": WRONG}, {"Ada (a.py)": "right", "Ada (b.py)": "wrong"}),
+        ({"Ada/1.py": RIGHT, "b.py": WRONG}, {"Ada": "right", "Ada (b.py)": "wrong"}),
+        (
+            {"a.py": RIGHT, "b.json": WRONG, "c.py": OTHER},
+            {"Ada (a.py)": "right", "Ada (b.json)": "wrong", "Ada (c.py)": "missing"},
+        ),
+        # One student: another exercise, the same answer once more, an empty stub.
+        ({"a.py": RIGHT, "b.py": OTHER}, {"Ada": "right"}),
+        ({"a.py": RIGHT, "b.json": "import math\n" + RIGHT}, {"Ada": "right"}),
+        ({"a.py": RIGHT, "b.py": STUB}, {"Ada": "right"}),
+        # The platform knows whose they are: the later one counts.
+        ({"Ada/1.py": WRONG, "Ada/2.py": RIGHT}, {"Ada": "right"}),
+    ],
+)
+def test_files_that_only_say_whose_they_are_and_disagree_are_two_rows(tmp_path, monkeypatch, files, rows):
+    for number, (name, source) in enumerate(files.items()):
+        (path := tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        content = f"STUDENT = 'Ada'\n{source}"
+        if path.suffix == ".json":
+            answers = {"num_patches": {"source": source}}
+            content = json.dumps({"format": "vit-tutorial hand-in", "student": "Ada", "answers": answers})
+        path.write_text(content, encoding="utf-8")
+        os.utime(path, (number, number))
+
+    def judged(self, name, answer):
+        status = answer.status or ("right" if RIGHT.strip() in answer.source else "wrong")
+        return {"status": status, "hint": "", "seconds": 0.0}
+
+    monkeypatch.setattr(Judge, "__call__", judged)
+    points = {"num_patches": 1, "pad_to_patches": 1}
+    grades = grade(tmp_path / "in", tmp_path / "out.csv", points=points, jobs=1, progress=False)
+    assert {each.student: each.status for each in grades if each.exercise == "num_patches"} == rows
+    told = {each.student: each.note for each in grades}
+    if len(rows) == 1:
+        assert set(told.values()) == {""}
+    for row, note in told.items() if len(rows) > 1 else ():
+        others = [name for name in files if name not in row and not (row == "Ada" and "/" in name)]
+        assert note.endswith(f"disagrees on num_patches: {', '.join(sorted(others))}")
+
+
+def test_who_handed_in_something_without_any_answer_is_told(tmp_path):
+    for student, source in {"ada": WRONG, "max": "x = 3\n"}.items():
+        (tmp_path / f"in/{student}").mkdir(parents=True)
+        (tmp_path / f"in/{student}/work.py").write_text(source, encoding="utf-8")
+    ada, max_ = grade(
+        tmp_path / "in", tmp_path / "out.csv", points={"num_patches": 1}, limits=LIMITS, jobs=1, progress=False
+    )
+    assert (ada.note, max_.note) == ("", "none of these exercises was found in max/work.py")
+    (tmp_path / "in/ada/work.py").unlink()
+    with pytest.raises(ValueError, match="holds no answer to any exercise"):
+        grade(tmp_path / "in", tmp_path / "out.csv")
+
+
+OBJECT = """
+class Count:
+    def __call__(self, i, p):
+        return i[0] // p[0] + i[1] // p[1]
+
+num_patches = Count()
+"""
+
+
+def test_a_callable_object_alone_makes_its_chapter_count(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/ada.py").write_text(OBJECT, encoding="utf-8")
+    grades = grade(tmp_path / "in", tmp_path / "out.csv", limits=LIMITS, jobs=1, progress=False)
+    assert [each.exercise for each in grades] == list(CHAPTERS["patches"])
+    assert grades[0].status == "wrong" and "rows times columns" in grades[0].hint
+
+
 def test_points_and_several_files(tmp_path):
     """A later file counts, but not if it holds less; what can't be read costs only what stands nowhere else."""
     (tmp_path / "in/ada").mkdir(parents=True)
@@ -340,7 +473,7 @@ def test_points_and_several_files(tmp_path):
     first, second = grade(tmp_path / "in", tmp_path / "out.csv", points=points, limits=LIMITS, jobs=1, progress=False)
     assert (first.status, first.points, first.path) == ("right", 2.5, "ada/1.py")
     assert (second.status, second.points) == ("unreadable", 0)
-    with pytest.raises(ValueError, match="points for patchfy"):
+    with pytest.raises(ValueError, match=r"points for patchfy, .* is patchify meant\?"):
         grade(tmp_path / "in", tmp_path / "out.csv", points={"patchfy": 1})
 
 

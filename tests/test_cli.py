@@ -461,13 +461,15 @@ def test_a_class_is_handed_out_and_graded(own_folder, capsys):
     assert capsys.readouterr().out == "2 hand-outs: 01_patches.ipynb, 02_positions.ipynb in out\n"
     (own_folder / "in").mkdir()
     (own_folder / "in/ada.py").write_text("num_patches = lambda i, p: i[0] // p[0] + i[1] // p[1]", encoding="utf-8")
+    (own_folder / "in/eve.py").write_text("x = 3", encoding="utf-8")
     shutil.copy("out/01_patches.ipynb", "in/max.ipynb")
     main(["grade", "in", "--out", "g.csv", "--report", "report", "--points", "points.toml", "--jobs", "1", "--quiet"])
-    first, *_, last = capsys.readouterr().out.splitlines()
-    assert (first, last) == ("2 students, 0 of 2 answers right; see g.csv", "the class: report/class.html")
+    first, *_, last, odd = capsys.readouterr().out.splitlines()
+    assert (first, last) == ("3 students, 0 of 3 answers right; see g.csv", "the class: report/class.html")
+    assert odd == "eve: none of these exercises was found in eve.py"
     table = (own_folder / "g.csv").read_text(encoding="utf-8-sig").splitlines()
     assert table[1].startswith('ada,num_patches,0,wrong,"rows times columns, not rows plus columns",')
-    assert table[2] == "max,num_patches,0,not attempted,,0.0"
+    assert table[2:] == ["eve,num_patches,0,missing,,0.0", "max,num_patches,0,not attempted,,0.0"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="this system limits no file's size")

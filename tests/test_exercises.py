@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from vit_tutorial.exercises import CHAPTERS, CheckFailed, engine, exercise, find
 from vit_tutorial.exercises.guard import Guard
@@ -118,3 +119,21 @@ def test_an_answer_may_raise_exit_print_or_change_modes(name, capsys):
     assert exercise(name, talks) is talks
     assert torch.get_default_dtype() == torch.float32
     assert "The first line: hello" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda s: torch.softmax(s, -1),
+        lambda s: s.softmax(dim=-1),
+        lambda s: F.softmax(s, dim=-1),
+        nn.Softmax(-1),
+        lambda s: torch.special.softmax(s, -1),
+        lambda s: s.log_softmax(-1).exp(),
+        lambda s: nn.LogSoftmax(-1)(s).exp(),
+        lambda s: F.softmin(-s, -1),
+        lambda s: F.softmax(s.flatten(0, -2), -1).reshape(s.shape),
+    ],
+)
+def test_pytorch_s_softmax_is_refused_by_whatever_name(answer):
+    assert "come from PyTorch's softmax" in refused("softmax_rows", answer)

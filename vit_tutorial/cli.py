@@ -20,6 +20,7 @@ from vit_tutorial.attention_maps import attention_gradients, attention_map, grad
 from vit_tutorial.classroom import write_handouts
 from vit_tutorial.classroom.apart import Limits
 from vit_tutorial.classroom.grading import grade, read_points
+from vit_tutorial.classroom.judge import load_exercises
 from vit_tutorial.classroom.reports import write_reports
 from vit_tutorial.clinic.signs import are_probabilities
 from vit_tutorial.data import NAMES, SPLITS, Dataset, data_root, load_dataset
@@ -393,16 +394,19 @@ class Handout:
         chapters: such as 1-5 or 1,3,8.
         points: TOML file with lines such as `patchify = 2`; the exercises show them.
         url: folder on GitHub where the copies will lie; Colab badges open them there, and without it there are none.
+        exercises: Python file with EXERCISES of your own, which have points, too.
     """
 
     out: Annotated[Positional[str], arg(metavar="OUT")]
     chapters: Annotated[str, arg(metavar="N-M", help_behavior_hint="(default: all)")] = ""
     points: Annotated[str, arg(metavar="FILE", help_behavior_hint="(default: none)")] = ""
     url: Annotated[str, arg(metavar="URL", help_behavior_hint="(default: none)")] = ""
+    exercises: Annotated[str, arg(metavar="FILE.py", help_behavior_hint="(default: the book's alone)")] = ""
 
     def run(self) -> None:
         points = read_points(self.points) if self.points else None
-        written = write_handouts(self.out, self.chapters, points, self.url)
+        own = load_exercises(self.exercises) if self.exercises else ()
+        written = write_handouts(self.out, self.chapters, points, self.url, own)
         print(f"{len(written)} hand-outs: {', '.join(file.name for file in written)} in {self.out}")
 
 
@@ -460,6 +464,8 @@ class Grade:
         print(f"{len(students)} students, {right:,} of {len(grades):,} answers right; see {self.out}")
         if self.report:
             print(f"the class: {write_reports(self.report, grades)}")
+        for student, note in {each.student: each.note for each in grades if each.note}.items():
+            print(f"{student}: {note}")
 
 
 @dataclass(frozen=True)

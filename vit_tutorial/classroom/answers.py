@@ -4,7 +4,7 @@ import ast
 import re
 import symtable
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 # A line that IPython understands and Python doesn't: a magic, a shell command, a question.
@@ -21,9 +21,11 @@ class Statement:
     Args:
         text: its code.
         reads: the global names that it needs.
-        writes: those that it defines.
+        at_once: those of them that it reads as soon as it runs, and not only when what it defines is called.
+        writes: those that it assigns, imports or defines.
         stub: whether it is a function that isn't written yet.
-        defines: whether it is a definition: of a function or a class.
+        defines: the names of the functions and classes that it defines, inside ``if``, ``try`` and ``with`` as well.
+        perhaps: the names to which it assigns what may be callable: a call, another name, an attribute.
         checks: the exercise, if it is ``f = exercise("f", f)``: that defines nothing.
         problem: why it is no Python.
         ours: whether the book wrote it: then it is no answer, even if it has the name of an exercise.
@@ -31,9 +33,11 @@ class Statement:
 
     text: str
     reads: frozenset[str] = frozenset()
+    at_once: frozenset[str] = frozenset()
     writes: frozenset[str] = frozenset()
     stub: bool = False
-    defines: bool = False
+    defines: frozenset[str] = frozenset()
+    perhaps: frozenset[str] = frozenset()
     checks: str = ""
     problem: str = ""
     ours: bool = False
@@ -121,30 +125,48 @@ def _text_of(node: ast.stmt, nodes: Sequence[ast.stmt], text: str) -> str:
 
 
 def _statement(node: ast.stmt, text: str) -> Statement:
-    reads, writes = set(), set()
+    reads, at_once, writes = set(), set(), set()
 
-    def look(table: symtable.SymbolTable) -> None:
+    def look(table: symtable.SymbolTable, now: bool = True) -> None:
+        now = now and table.get_type() != "function"
         for symbol in table.get_symbols():
             top = table.get_type() == "module"
             if symbol.is_referenced() and (top or symbol.is_global()):
-                reads.add(symbol.get_name())
+                (at_once if now else reads).add(symbol.get_name())
             if (symbol.is_assigned() or symbol.is_imported()) and (top or symbol.is_declared_global()):
                 writes.add(symbol.get_name())
         for child in table.get_children():
-            look(child)
+            look(child, now)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         look(symtable.symtable(text, "answer", "exec"))
     grown = [each.target for each in ast.walk(node) if isinstance(each, ast.AugAssign)]
-    reads |= {target.id for target in grown if isinstance(target, ast.Name)} & writes
+    at_once |= {target.id for target in grown if isinstance(target, ast.Name)} & writes
     if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
         writes.add("*")
+    defines = frozenset(_named(node, ast.Lambda))
+    reads -= defines  # a function that calls itself needs no older one
+    if isinstance(node, ast.If | ast.Try | ast.For | ast.While | ast.Match):
+        at_once |= defines  # it may define nothing, and then the older one stays
+    perhaps = frozenset(_named(node, ast.Call, ast.Name, ast.Attribute, ast.Subscript))
+    reads, at_once, writes = frozenset(reads | at_once), frozenset(at_once), frozenset(writes)
+    return Statement(text, reads, at_once, writes, _is_stub(node), defines, perhaps)
+
+
+def _named(node: ast.AST, *kinds: type) -> Iterator[str]:
+    """The names of functions and classes, and those to which a value of these kinds is assigned, in blocks as well."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
-        reads.discard(node.name)  # a function that calls itself needs no earlier one
-    defines = isinstance(node, ast.FunctionDef | ast.ClassDef)
-    defines = defines or (isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda))
-    return Statement(text, frozenset(reads), frozenset(writes), _is_stub(node), defines)
+        if ast.Lambda in kinds:
+            yield node.name
+    elif isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if isinstance(node.value, kinds):
+            yield from (target.id for target in targets if isinstance(target, ast.Name))
+    elif not isinstance(node, ast.AsyncFunctionDef):
+        for inner in ast.iter_child_nodes(node):
+            if isinstance(inner, ast.stmt | ast.excepthandler | ast.match_case):
+                yield from _named(inner, *kinds)
 
 
 def _is_stub(node: ast.stmt) -> bool:
@@ -171,9 +193,10 @@ def find_answer(name: str, known: Sequence[Statement], exercises: Iterable[str] 
         """Where an exercise is answered: by a definition, or whatever the submission checks under its name."""
         checked = any(statement.checks == wanted for statement in known)
         named = [i for i, each in enumerate(known) if wanted in each.writes and not each.ours]
-        return [i for i in named if checked or known[i].defines]
+        return [i for i in named if checked or wanted in known[i].defines]
 
-    given = answers(name)
+    # Where there is neither, a callable object may be the answer, or a function that another one made.
+    given = answers(name) or [i for i, each in enumerate(known) if name in each.perhaps and not each.ours]
     attempts = [i for i in given if not known[i].stub]
     if not attempts:
         for each in reversed(known):
@@ -181,26 +204,55 @@ def find_answer(name: str, known: Sequence[Statement], exercises: Iterable[str] 
                 return Answer(status="broken", hint=each.problem)
     if not given:
         return Answer()
-    seen, ordered, borrowed = set(), [], set()
+    needs: dict[int, dict[int, bool]] = {}  # of a statement: the others, and whether it needs them at once
+    borrowed = set()
 
-    def need(needed: str, before: int) -> None:
-        places = [i for i in range(before) if needed in known[i].writes and not known[i].stub]
-        if needed in exercises and needed != name:
-            places = sorted(set(places) - set(answers(needed)))
-            if not places:
-                borrowed.add(needed)
-        for i in [places[-1]] if places else [i for i in range(before) if "*" in known[i].writes]:
-            add(i)
+    def places(wanted: str, i: int) -> list[int]:
+        """Where statement ``i`` has a name from."""
+        found = [j for j, each in enumerate(known) if wanted in each.writes and not each.stub and j != i]
+        if wanted in exercises and wanted != name:
+            found = sorted(set(found) - set(answers(wanted)))
+            if not found:
+                borrowed.add(wanted)
+        before = [j for j in found if j < i]
+        if wanted in known[i].writes:
+            found = before
+        elif wanted in known[i].at_once:  # what stands below is meant only where nothing stands above
+            found = before or found
+        return found[-1:] or [j for j, each in enumerate(known) if "*" in each.writes and j != i]
 
     def add(i: int) -> None:
-        if i not in seen:
-            seen.add(i)
+        if i not in needs:
+            needs[i] = {}
             for other in sorted(known[i].reads):
-                need(other, i if other in known[i].writes else len(known))
-            ordered.append(known[i].text)  # after what it needs, which may stand below it in the notebook
+                for j in places(other, i):
+                    needs[i][j] = needs[i].get(j, False) or other in known[i].at_once
+                    add(j)
+
+    def ready(i: int) -> list[int]:
+        """What must have run before statement ``i``: what it reads at once, and all that this may call."""
+        found, left = set(), [j for j, now in needs[i].items() if now]
+        while left:
+            if (j := left.pop()) not in found:
+                found.add(j)
+                left += needs[j]
+        above = {each for j in needs if j < i for each in known[j].writes}
+        return sorted(j for j in found if j < i or not above & known[j].writes)
+
+    ordered: dict[int, None] = {}
+
+    def order(i: int, below: frozenset[int] = frozenset()) -> None:
+        """In the notebook's order, but what is needed at once and stands below comes first."""
+        if i not in ordered and i not in below:
+            for j in ready(i):
+                order(j, below | {i})
+            ordered.setdefault(i)
 
     add((attempts or given)[-1])
-    return Answer("\n\n".join(ordered) + "\n", tuple(sorted(borrowed)), "" if attempts else "not attempted")
+    for i in sorted(needs):
+        order(i)
+    source = "\n\n".join(known[i].text for i in ordered) + "\n"
+    return Answer(source, tuple(sorted(borrowed)), "" if attempts else "not attempted")
 
 
 def read_cell(cell: dict) -> tuple[str, str]:

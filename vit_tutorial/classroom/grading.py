@@ -1,7 +1,9 @@
 """Every answer of a class, judged: several at once, each by its own process, and interrupted, it goes on."""
 
+import ast
 import csv
 import hashlib
+import itertools
 import json
 import os
 import subprocess
@@ -10,7 +12,8 @@ import threading
 import tomllib
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -19,19 +22,33 @@ from tqdm import tqdm
 
 from vit_tutorial.classroom.answers import Answer, Statement, find_answer, statements
 from vit_tutorial.classroom.apart import Limits, check_confinement
-from vit_tutorial.classroom.handouts import NOTEBOOKS, chapter_cells, chosen_chapters
+from vit_tutorial.classroom.handouts import book_folder, chapter_cells, chosen_chapters, refuse_unknown
 from vit_tutorial.classroom.judge import load_exercises
 from vit_tutorial.classroom.submissions import File, read_submissions
 from vit_tutorial.exercises.contents import CHAPTERS
 
 COLUMNS = ("student", "exercise", "points", "status", "hint", "seconds")
 BETTER = ("missing", "unreadable", "not attempted", "broken", "")  # of an answer in two files; "" is to be judged
+VERDICT = {"status", "hint", "seconds"}
 KEPT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "SYSTEMROOT")  # of the environment
 
 
 @dataclass(frozen=True)
 class Grade:
-    """A line of the table, with the answer, the file that it was found in, and the points of a right one."""
+    """A line of the table, and more for the report.
+
+    Args:
+        student: as the platform, the signature or the file calls them.
+        exercise: its name.
+        points: that were earned.
+        status: "right", "wrong" and so on, as the guide lists them.
+        hint: why.
+        seconds: of CPU time.
+        source: the answer.
+        path: the file that it was found in.
+        worth: the points of a right answer.
+        note: what is odd about all that the student handed in.
+    """
 
     student: str
     exercise: str
@@ -42,6 +59,7 @@ class Grade:
     source: str = ""
     path: str = ""
     worth: float = 1
+    note: str = ""
 
 
 class Judge:
@@ -85,12 +103,12 @@ class Judge:
         )  # fmt: skip
 
     def close(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process.stdin.close()
-            self._process.stdout.close()
-            self._process = None
+        process, self._process = self._process, None  # first: the thread that asks it may close it, too
+        if process is not None:
+            process.kill()
+            process.wait()
+            process.stdin.close()
+            process.stdout.close()
 
 
 def read_points(path: str | Path) -> dict[str, float]:
@@ -136,27 +154,32 @@ def grade(
         A grade for each student and exercise.
 
     Raises:
-        ValueError: if there is nothing to read, or an exercise in ``points`` isn't known, or answers can't be confined.
+        ValueError: if there is nothing to read, no exercise is answered and no chapter asked for, ``points`` names
+            what is no exercise, the chapters aren't there, or answers can't be confined.
     """
     if not hasattr(os, "fork"):
         raise ValueError("grading needs Linux or macOS; on Windows, use WSL or a container")
     limits, out = limits or Limits(), Path(out)
     own = tuple(load_exercises(exercises)) if exercises else ()
     known = {name: chapter for chapter, names in CHAPTERS.items() for name in names} | dict.fromkeys(own, "")
-    if unknown := set(points or ()) - set(known):
-        raise ValueError(f"there are points for {', '.join(sorted(unknown))}, which are no exercises")
+    refuse_unknown(points or (), own)
     book = _book()
     handed = _by_student(read_submissions(submissions), {each.text for kept in book.values() for each in kept})
     names = list(points) if points else _that_count(handed, known, own, chapters)
+    if not names:
+        raise ValueError(
+            f"{submissions} holds no answer to any exercise; --chapters 1-3, say, lists who handed in what"
+        )
     points = points or dict.fromkeys(names, 1)
-    wanted = _answers(handed, names, known, book)
+    wanted, notes = _answers(handed, names, known, book)
     check_confinement(limits)
     verdicts = _judged(wanted, limits, exercises, out.with_name(f"{out.name}.partial"), jobs, progress)
     grades = []
     for (student, name), (answer, path) in wanted.items():
         verdict = verdicts[_key(name, answer, limits)]
         earned = points[name] if verdict["status"] == "right" else 0
-        grades.append(Grade(student, name, earned, **verdict, source=answer.source, path=path, worth=points[name]))
+        told = {"source": answer.source, "path": path, "worth": points[name], "note": notes.get(student, "")}
+        grades.append(Grade(student, name, earned, **verdict, **told))
     with open(out, "w", newline="", encoding="utf-8-sig") as file:  # the mark tells spreadsheets that it is UTF-8
         table = csv.writer(file)
         table.writerow(COLUMNS)
@@ -172,8 +195,12 @@ def _harmless(value: object) -> object:
 
 @cache
 def _book() -> dict[str, list[Statement]]:
-    """What the chapters themselves state, without their exercises."""
-    cells = {path.stem[3:]: chapter_cells(path) for path in NOTEBOOKS.glob("*.ipynb")}
+    """What the chapters themselves state, without their exercises.
+
+    Raises:
+        ValueError: if the chapters aren't there.
+    """
+    cells = {path.stem[3:]: chapter_cells(path) for path in book_folder().glob("*.ipynb")}
     return {stem: [replace(each, ours=True) for each in statements(kept)] for stem, kept in cells.items()}
 
 
@@ -187,36 +214,76 @@ def _by_student(files: Iterable[File], book: Container[str]) -> dict[str, list[t
     return dict(sorted(handed.items()))
 
 
-def _that_count(handed: Mapping, known: Mapping[str, str], own: Sequence[str], chapters: str) -> list[str]:
+def _that_count(handed: Mapping, known: Mapping[str, str], mine: Sequence[str], chapters: str) -> list[str]:
     """The exercises of the chapters that were asked for, and the teacher's own.
 
     Otherwise those of each file's chapter: the one of which it defines most functions.
     """
     asked = {stem[3:] for stem in chosen_chapters(chapters)} if chapters else set()
     for _, written in (each for files in handed.values() for each in files if not chapters):
-        defined = {name for each in written if each.defines and not each.ours for name in each.writes} & known.keys()
+        own = [each for each in written if not each.ours]
+        defined = {name for each in own for name in each.defines} & known.keys()
+        defined = defined or {name for each in own for name in each.perhaps} & known.keys()
         held = Counter(known[name] for name in defined)
         asked |= {chapter for chapter, number in held.items() if number == max(held.values())}
-    return [name for name, chapter in known.items() if chapter in asked and name not in own] + list(own)
+    return [name for name, chapter in known.items() if chapter in asked and name not in mine] + list(mine)
 
 
-def _answers(handed: Mapping, names: Sequence[str], known: Mapping[str, str], book: Mapping) -> dict:
-    """(answer, path) by student and exercise. A later file counts, unless it holds less."""
-    wanted = {}
+def _answers(handed: Mapping, names: Sequence[str], known: Mapping[str, str], book: Mapping) -> tuple[dict, dict]:
+    """(answer, path) by student and exercise, and what is odd by student. A later file counts, unless it holds less."""
+    wanted, notes = {}, {}
     for student, files in handed.items():
-        for name in names:
-            best = (Answer(), "")
-            for file, own in files:
-                if file.problem:
-                    found = Answer(status="unreadable", hint=file.problem)
-                elif file.only in ("", name):
-                    found = find_answer(name, [*book.get(known[name], ()), *own], known)
-                else:
-                    continue
-                if found.status != "missing" and BETTER.index(found.status) >= BETTER.index(best[0].status):
-                    best = (found, file.path)
-            wanted[student, name] = best
-    return wanted
+        found = [(file, _found_in(file, own, names, known, book)) for file, own in files]
+        rows, disputed = _told_apart(student, found)
+        for row, theirs in rows.items():
+            for name in names:
+                best = (Answer(), "")
+                for file, answers in theirs:
+                    answer = answers.get(name, Answer())
+                    if answer.status != "missing" and BETTER.index(answer.status) >= BETTER.index(best[0].status):
+                        best = (answer, file.path)
+                wanted[row, name] = best
+            if disputed:
+                others = ", ".join(sorted({file.path for file, _ in found} - {file.path for file, _ in theirs}))
+                notes[row] = f"another file says that it is {student}'s, too, and disagrees on {disputed}: {others}"
+            elif all(wanted[row, name][0].status == "missing" for name in names):
+                paths = ", ".join(dict.fromkeys(file.path for file, _ in theirs))
+                notes[row] = f"none of these exercises was found in {paths}"
+    return wanted, notes
+
+
+def _found_in(file: File, own: Sequence[Statement], names: Sequence[str], known: Mapping, book: Mapping) -> dict:
+    """The answers in a file by exercise."""
+    if file.problem:
+        return dict.fromkeys(names, Answer(status="unreadable", hint=file.problem))
+    asked = [name for name in names if file.only in ("", name)]
+    return {name: find_answer(name, [*book.get(known[name], ()), *own], known) for name in asked}
+
+
+def _told_apart(student: str, found: list[tuple[File, dict]]) -> tuple[dict[str, list], str]:
+    """A student's files by row of the table, and the exercises on which they disagree.
+
+    What the platform calls a student's is theirs. A file that only says so is a row of its own if its answers are none
+    of those in the others: anyone can sign with any name.
+    """
+    parts: dict[str, list] = {}
+    said: dict[str, dict[str, set]] = {}  # by exercise and part
+    for file, answers in found:
+        part = file.path if file.claimed else ""
+        parts.setdefault(part, []).append((file, answers))
+        for name, answer in answers.items():
+            if not answer.status:
+                said.setdefault(name, {}).setdefault(part, set()).add(_content(answer))
+    disputed = [n for n, by in said.items() if any(a.isdisjoint(b) for a, b in itertools.combinations(by.values(), 2))]
+    if not disputed:
+        return {student: found}, ""
+    return {f"{student} ({part})" if part else student: files for part, files in parts.items()}, ", ".join(disputed)
+
+
+def _content(answer: Answer) -> frozenset[str]:
+    """What an answer states, whatever the order, the layout, the comments and the imports."""
+    nodes = ast.parse(answer.source).body
+    return frozenset(ast.dump(node) for node in nodes if not isinstance(node, ast.Import | ast.ImportFrom))
 
 
 def _key(name: str, answer: Answer, limits: Limits) -> str:
@@ -225,11 +292,7 @@ def _key(name: str, answer: Answer, limits: Limits) -> str:
 
 def _judged(wanted: Mapping, limits: Limits, exercises: str, partial: Path, jobs: int, progress: bool) -> dict:
     """Verdicts by key; like answers are judged once. Those in ``partial`` were judged before an interruption."""
-    verdicts = {}
-    if partial.exists():
-        for line in partial.read_text(encoding="utf-8").splitlines():
-            if line.endswith("}"):  # the last one may be cut off
-                verdicts |= json.loads(line)
+    verdicts, whole = _judged_before(partial)
     left = {}
     for (_, name), (answer, _) in wanted.items():
         if (key := _key(name, answer, limits)) not in verdicts:
@@ -244,16 +307,41 @@ def _judged(wanted: Mapping, limits: Limits, exercises: str, partial: Path, jobs
         return mine.judge(name, answer)
 
     pool = ThreadPoolExecutor(jobs or os.cpu_count() or 1)
-    try:
-        with open(partial, "a", encoding="utf-8") as file:
-            tasks = {pool.submit(judged, *each): key for key, each in left.items()}
+    with open(partial, "a", encoding="utf-8") as file:
+        file.write("" if whole else "\n")
+
+        def keep(task: Future) -> None:
+            verdicts[tasks[task]] = task.result()
+            file.write(json.dumps({tasks[task]: task.result()}) + "\n")
+            file.flush()
+
+        tasks = {pool.submit(judged, *each): key for key, each in left.items()}
+        try:
             for task in tqdm(as_completed(tasks), total=len(tasks), unit=" answers", disable=not progress):
-                verdicts[tasks[task]] = task.result()
-                file.write(json.dumps({tasks[task]: task.result()}) + "\n")
-                file.flush()
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for judge in judges:
-            judge.close()
-        pool.shutdown()
+                keep(task)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for task, key in tasks.items():  # before the judges are closed: what they say then is about that
+                if key not in verdicts and task.done() and not task.cancelled() and task.exception() is None:
+                    keep(task)
+            for judge in judges:
+                judge.close()
+            pool.shutdown()
     return verdicts
+
+
+def _judged_before(partial: Path) -> tuple[dict[str, dict], bool]:
+    """Verdicts of an earlier call, and whether its last line is whole.
+
+    A line that an interruption or a full disk damaged doesn't count: its answer is judged anew.
+    """
+    text = partial.read_text(encoding="utf-8", errors="replace") if partial.exists() else ""
+    verdicts = {}
+    for line in text.splitlines():
+        with suppress(ValueError, RecursionError):
+            loaded = json.loads(line)
+            if isinstance(loaded, dict):
+                verdicts |= {
+                    key: each for key, each in loaded.items() if isinstance(each, dict) and set(each) == VERDICT
+                }
+    return verdicts, not text or text.endswith("\n")

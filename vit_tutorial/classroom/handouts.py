@@ -2,30 +2,39 @@
 
 import ast
 import base64
+import difflib
 import json
+import posixpath
 import re
+import urllib.parse
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from vit_tutorial.classroom.answers import UNPARSABLE, parse, read_cell
 from vit_tutorial.exercises.contents import CHAPTERS
 
-NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"  # in a clone of the repository
+PLACES = [Path(__file__).resolve().parents[i] / "notebooks" for i in (1, 2)]  # of a wheel, and of a clone
 FOLDED = re.compile(r"<details><summary>(?:Solution|Answers)</summary>.*?</details>\n*", re.DOTALL)
 SOLUTION = re.compile(r"<summary>Solution</summary>\s*\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 EXERCISE = re.compile(r"""\bexercise\(\s*["'](\w+)["']""")
-BADGE = re.compile(r"\[!\[Open In Colab\]\([^)]*\)\]\([^)]*/(?P<name>\w+\.ipynb)\)(?: · )?")
+BADGE = re.compile(
+    r"\[!\[Open In Colab\]\([^)]*\)\]\([^)]*/github/(?P<book>[^)]*)/notebooks/(?P<name>\w+\.ipynb)\)(?: · )?"
+)
+LINK = re.compile(r"\]\((?!\w+:)(?P<file>[\w./-]+\.(?:ipynb|md))(?P<anchor>#[^)\s]*)?\)")
 GITHUB = re.compile(r"https://github\.com/(?P<slug>[^/]+/[^/]+)/(?:blob|tree)/(?P<rest>.+?)/?")
 
 NAME = '# @title Your name or number\nSTUDENT = ""  # @param {type:"string"}'
+# Here a wrong answer must not stop the notebook: what stands below it would never run, and not be handed in.
+STOPS, GOES_ON = (f"from vit_tutorial.{room} import exercise" for room in ("exercises", "classroom"))
 LAST = """## Hand in
 
-Run all cells above first. `progress()` shows what's done and what's next, as often as you like. `hand_in()` checks \
-your functions once more and writes them into one small file. Hand that in; nothing is sent anywhere."""
-PROGRESS = "from vit_tutorial.classroom import hand_in, progress\n\nprogress()"
-HAND_IN = "hand_in()"
+Run all cells above first. `classroom.progress()` shows what's done and what's next, as often as you like. \
+`classroom.hand_in()` checks your functions once more and writes them into one small file. Hand that in; nothing is \
+sent anywhere."""
+PROGRESS = "from vit_tutorial import classroom  # whatever a chapter calls its own functions\n\nclassroom.progress()"
+HAND_IN = "classroom.hand_in()"
 
 
 def chosen_chapters(chapters: str = "") -> list[str]:
@@ -44,6 +53,30 @@ def chosen_chapters(chapters: str = "") -> list[str]:
     return [stems[number - 1] for number in sorted(numbers)]
 
 
+def book_folder() -> Path:
+    """Where the chapters lie.
+
+    Raises:
+        ValueError: if they aren't there.
+    """
+    if found := next((place for place in PLACES if (place / "01_patches.ipynb").is_file()), None):
+        return found
+    raise ValueError(
+        f"the chapters are neither in {PLACES[0]} nor in {PLACES[1]}, and hand-outs and grading need them: "
+        "install the package as a whole, or run this in a clone of the repository"
+    )
+
+
+def refuse_unknown(points: Iterable[str], own: Iterable[str] = ()) -> None:
+    """Raise ValueError if there are points for what is an exercise neither of the book nor of the teacher's ``own``."""
+    known = [*(name for names in CHAPTERS.values() for name in names), *own]
+    for name in points:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            meant = f"is {near[0]} meant? " if near else ""
+            raise ValueError(f"there are points for {name}, and no such exercise: {meant}--exercises names your own")
+
+
 def chapter_cells(path: Path) -> list[tuple[str, str]]:
     """(kind, text) of a chapter's code, without its exercises: what an answer may lean on."""
     cells = map(read_cell, json.loads(path.read_text(encoding="utf-8"))["cells"])
@@ -51,7 +84,11 @@ def chapter_cells(path: Path) -> list[tuple[str, str]]:
 
 
 def write_handouts(
-    out: str | Path, chapters: str = "", points: Mapping[str, float] | None = None, url: str = ""
+    out: str | Path,
+    chapters: str = "",
+    points: Mapping[str, float] | None = None,
+    url: str = "",
+    own: Iterable[str] = (),
 ) -> list:
     """Write hand-outs of chapters into a folder.
 
@@ -60,21 +97,22 @@ def write_handouts(
         chapters: such as "1-3,8"; all of them for "".
         points: of each exercise, to be shown in its card.
         url: the folder on GitHub where they will lie; the Colab badges open them there. Without it there are no badges.
+        own: names of the teacher's own exercises, which ``points`` may name, too.
 
     Returns:
         The files.
 
     Raises:
-        ValueError: if a chapter isn't there, or ``url`` is no folder on GitHub.
+        ValueError: if a chapter isn't there, ``url`` is no folder on GitHub, or ``points`` names no exercise.
     """
-    if not NOTEBOOKS.is_dir():
-        raise ValueError(f"hand-outs are made from the chapters, and there is no {NOTEBOOKS}: run this in a clone")
-    if (out := Path(out)).resolve() == NOTEBOOKS:
+    book = book_folder()
+    if (out := Path(out)).resolve() == book:
         raise ValueError(f"{out} holds the chapters themselves: choose another folder")
-    made = {}
-    for stem in chosen_chapters(chapters):
-        notebook = json.loads((NOTEBOOKS / f"{stem}.ipynb").read_text(encoding="utf-8"))
-        notebook["cells"] = handout(notebook["cells"], points or {}, url)
+    refuse_unknown(points or (), own)
+    made, stems = {}, chosen_chapters(chapters)
+    for stem in stems:
+        notebook = json.loads((book / f"{stem}.ipynb").read_text(encoding="utf-8"))
+        notebook["cells"] = handout(notebook["cells"], points or {}, url, stems)
         made[out / f"{stem}.ipynb"] = json.dumps(notebook, ensure_ascii=False, indent=1) + "\n"
     out.mkdir(parents=True, exist_ok=True)
     for file, text in made.items():
@@ -82,25 +120,37 @@ def write_handouts(
     return list(made)
 
 
-def handout(cells: list[dict], points: Mapping[str, float], url: str) -> list[dict]:
-    """The cells of a chapter without its solutions, its answers and what would give them away."""
+def handout(cells: list[dict], points: Mapping[str, float], url: str, stems: Sequence[str] = ()) -> list[dict]:
+    """The cells of a chapter without its solutions, its answers and what would give them away.
+
+    Args:
+        cells: the chapter's.
+        points: of each exercise.
+        url: where the copy will lie.
+        stems: of the chapters that are handed out, so that links to them lead to the copies.
+    """
     texts = [read_cell(cell)[1] for cell in cells]
+    link = _links(texts[0], stems, url)
     names = [found[1] if (found := EXERCISE.search(text)) else "" for text in texts]
     secrets: dict[str, set[str]] = {}  # of the exercises above
     made = []
     for i, (cell, text) in enumerate(zip(cells, texts, strict=True)):
         if cell["cell_type"] == "markdown":
             task = next((name for name in names[i:] if name), "")
-            text = FOLDED.sub("", text).rstrip()
+            text = LINK.sub(link, FOLDED.sub("", text).rstrip())
             if "### Exercise" in text and task in points:
                 text = re.sub(r"(> \*\*Exercise\.\*\* [^.]*?minutes)", rf"\1 · {_points(points[task])}", text)
             if i == 0:
                 text = BADGE.sub(_badge(url), text)
+        elif STOPS in text:
+            text = text.replace(STOPS, GOES_ON)
         elif names[i]:
             solutions = (found[1] for below in texts[i:] if (found := SOLUTION.search(below)))
             secrets[names[i]] = _pieces(next(solutions, ""))
-        elif gives_away := [n for n, pieces in secrets.items() if any(piece in _plain(text) for piece in pieces)]:
-            text = _sealed(text, gives_away)
+        else:
+            above = [n for n, pieces in secrets.items() if any(piece in _plain(text) for piece in pieces)]
+            if gives_away := [*cell["metadata"].get("gives_away", ()), *above]:  # the cell names those below itself
+                text = _sealed(text, gives_away)
         if text:
             made.append({**cell, "source": text.splitlines(keepends=True)})
     return [
@@ -126,11 +176,40 @@ def _badge(url: str) -> str | Callable[[re.Match], str]:
     """What takes a badge's place."""
     if not url:
         return ""
+    picture = "[![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
+    return lambda found: f"{picture}({_colab(url)}/{found['name']}) · "
+
+
+def _colab(url: str) -> str:
+    """What opens notebooks in a folder on GitHub."""
     if not (where := GITHUB.fullmatch(url)):
         raise ValueError(f"--url wants a folder such as https://github.com/ME/COURSE/blob/main/handouts, got {url!r}")
-    picture = "[![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
-    address = f"https://colab.research.google.com/github/{where['slug']}/blob/{where['rest']}"
-    return lambda found: f"{picture}({address}/{found['name']}) · "
+    return (
+        f"https://colab.research.google.com/github/{where['slug']}/blob/{urllib.parse.quote(where['rest'], safe='/%')}"
+    )
+
+
+def _links(first: str, stems: Sequence[str], url: str) -> Callable[[re.Match], str]:
+    """What takes a link's place: chapters that are handed out link to each other, all else leads to the book's source.
+
+    Args:
+        first: the chapter's first cell, whose badge knows the book's address.
+        stems: of the chapters that are handed out.
+        url: where they will lie.
+    """
+    book = badge["book"] if (badge := BADGE.search(first)) else None
+
+    def link(found: re.Match) -> str:
+        file = found["file"]
+        if file.removesuffix(".ipynb") in stems:
+            address = f"{_colab(url)}/{file}" if url else file
+        elif book is None:
+            return found[0]
+        else:
+            address = f"https://github.com/{book}/{posixpath.normpath(f'notebooks/{file}')}"
+        return f"]({address}{found['anchor'] or ''})"
+
+    return link
 
 
 def _plain(code: str) -> str:

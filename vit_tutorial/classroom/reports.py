@@ -12,20 +12,53 @@ from vit_tutorial.classroom.similarity import alike
 
 STOPPED = "broken or stopped"  # what isn't one of the other statuses
 COLOURS = {"right": "#009E73", "wrong": "#D55E00", STOPPED: "#CC79A7", "not attempted": "#999999", "missing": "#dddddd"}
+# What a teacher has to look at, in this order; it costs points that the answer may deserve.
+ODD = ("unreadable", "refused", "crashed", "broken", "time", "memory", "output")
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
 <style>
 body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }}
-table {{ border-collapse: collapse; display: block; overflow-x: auto }}
+table {{ border-collapse: collapse }}
 td, th {{ text-align: left; vertical-align: top; padding: .3rem 1rem .3rem 0 }}
-p, h1, td:last-child {{ overflow-wrap: anywhere }} td:last-child {{ min-width: 8rem }} th {{ white-space: nowrap }}
+th {{ white-space: nowrap }}
+th button {{ all: unset; cursor: pointer }} th button:focus-visible {{ outline: 2px solid }}
+th button::after {{ content: " ↕"; color: #767676 }}
+[aria-sort=ascending] button::after {{ content: " ↑" }} [aria-sort=descending] button::after {{ content: " ↓" }}
+h1, h2, p {{ overflow-wrap: anywhere }}
+td {{ overflow-wrap: anywhere; min-width: 6rem; max-width: 28rem }} td.number {{ white-space: nowrap }}
 tr {{ border-bottom: 1px solid #ccc }} pre {{ background: #f4f4f4; padding: .8rem; overflow-x: auto }}
-svg {{ max-width: 100%; height: auto }}
+.figure {{ overflow-x: auto }} svg {{ width: 100%; min-width: 34rem; height: auto }}
+@media (max-width: 40rem) {{
+  thead {{ display: none }}
+  table, tbody, tr {{ display: block }} tr {{ padding: .3rem 0 }}
+  td {{ padding: 0 }} td, td.number {{ display: inline; white-space: normal; overflow-wrap: anywhere }}
+  td:first-child {{ display: block; font-weight: 600 }} td:nth-child(n+3)::before {{ content: "· " }}
+}}
 </style></head><body><main>
 <h1>{title}</h1>
 {body}
-</main></body></html>
+</main>{script}</body></html>
 """
+# The tables are in a good order without it; with it, each column's heading sorts.
+SCRIPT = """<script>
+for (const table of document.querySelectorAll("table"))
+  table.querySelectorAll("th").forEach((head, i) => {
+    const button = document.createElement("button")
+    button.append(...head.childNodes)
+    head.append(button)
+    button.onclick = () => {
+      const up = head.getAttribute("aria-sort") !== "ascending"
+      table.querySelectorAll("th").forEach((other) => other.removeAttribute("aria-sort"))
+      head.setAttribute("aria-sort", up ? "ascending" : "descending")
+      const order = (one, other) => {
+        const [a, b] = [one, other].map((row) => row.cells[i].textContent)
+        return parseFloat(a) - parseFloat(b) || a.localeCompare(b)
+      }
+      const rows = [...table.tBodies[0].rows].sort(order)
+      table.tBodies[0].append(...(up ? rows : rows.reverse()))
+    }
+  })
+</script>"""
 
 
 def write_reports(folder: str | Path, grades: Sequence[Grade]) -> Path:
@@ -49,20 +82,21 @@ def write_reports(folder: str | Path, grades: Sequence[Grade]) -> Path:
 
 
 def _page(title: str, *parts: str) -> str:
-    return PAGE.format(title=html.escape(title), body="\n".join(parts))
+    return PAGE.format(title=html.escape(title), body="\n".join(parts), script=SCRIPT)
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Cells are text, or tuples of text and a link."""
+    """Cells are text, numbers, or tuples of text and a link."""
     head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in columns)
-    body = "\n".join("<tr>" + "".join(f"<td>{_cell(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    body = "\n".join("<tr>" + " ".join(map(_cell, row)) + "</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
 
 
 def _cell(cell: object) -> str:
     if isinstance(cell, tuple):
-        return f'<a href="{html.escape(cell[1])}">{html.escape(cell[0])}</a>'
-    return html.escape(f"{cell:g}" if isinstance(cell, float) else str(cell))
+        return f'<td><a href="{html.escape(cell[1])}">{html.escape(cell[0])}</a></td>'
+    number = re.match(r"[\d.]+( of [\d.]+|%| ×|)$", text := f"{cell:g}" if isinstance(cell, float) else str(cell))
+    return f"<td{' class=number' if number else ''}>{html.escape(text)}</td>"
 
 
 def _student_page(student: str, grades: Sequence[Grade]) -> str:
@@ -78,7 +112,9 @@ def _student_page(student: str, grades: Sequence[Grade]) -> str:
 
 
 def _counted(grades: Sequence[Grade]) -> str:
-    return ", ".join(f"{number} {status}" for status, number in Counter(each.status for each in grades).items()) + "."
+    counted = Counter(each.status for each in grades)
+    ordered = ("right", "wrong", *ODD, "not attempted", "missing")
+    return ", ".join(f"{counted[status]} {status}" for status in ordered if counted[status]) + "."
 
 
 def _class_page(by_student: dict[str, list[Grade]], grades: Sequence[Grade], links: dict[str, str]) -> str:
@@ -86,33 +122,45 @@ def _class_page(by_student: dict[str, list[Grade]], grades: Sequence[Grade], lin
     for each in grades:
         went.setdefault(each.exercise, Counter())[each.status if each.status in COLOURS else STOPPED] += 1
         hints.setdefault(each.exercise, Counter())[each.hint] += bool(each.hint) and each.status != "unreadable"
-        if each.status in ("refused", "crashed", "unreadable"):
+        if each.note:
+            asides[each.student, "", each.note] = []
+        if each.status in ODD:
             why = f"{each.path}: {each.hint}"
             asides.setdefault((each.student, each.status, why), []).append(each.exercise)
-    common = [(name, n, hint) for name, said in hints.items() for hint, n in said.most_common(3) if n]
+    common = [(name, f"{n} ×", hint) for name, said in hints.items() for hint, n in said.most_common(3) if n]
     totals = {student: sum(each.points for each in own) for student, own in by_student.items()}
+    worth = {student: sum(each.worth for each in own) for student, own in by_student.items()}
 
     def link(student: str) -> tuple[str, str]:
         return student, links[student]
 
     pairs = alike((each.student, each.exercise, each.source) for each in grades if each.status in ("right", "wrong"))
-    copies = [(name, link(a), link(b), f"{near:.0%}") for name, found in pairs.items() for a, b, near in found]
-    odd = [(link(student), status, ", ".join(names), why) for (student, status, why), names in asides.items()]
-    students = [(link(student), totals[student], _counted(own)) for student, own in by_student.items()]
+    copies = [(link(a), link(b), name, f"{near:.0%}") for name, found in pairs.items() for a, b, near in found]
+    first = sorted(asides.items(), key=lambda item: ("", *ODD).index(item[0][1]))
+    odd = [
+        (link(student), status or "odd", "all" if len(names) in (0, len(went)) else ", ".join(names), why)
+        for (student, status, why), names in first
+    ]
+    students = [
+        (link(student), f"{totals[student]:g} of {worth[student]:g}", _counted(own))
+        for student, own in by_student.items()
+    ]
     return _page(
         "The class",
         f"<p>{len(by_student)} students, {len(went)} exercises. {_counted(grades)}</p>",
+        "<h2>To look at</h2>",
+        _table(("student", "status", "exercises", "why"), odd)
+        if odd
+        else "<p>Nothing was odd, refused or stopped.</p>",
+        "<p>Answers that are alike once variables are renamed. That's a reason to ask, no proof.</p>",
+        _table(("student", "student", "exercise", "alike"), copies) if copies else "<p>There are none.</p>",
+        "<h2>Points</h2>",
+        _histogram(list(totals.values())),
+        _table(("student", "points", "answers"), students),
         "<h2>Which exercises</h2>",
         _bars(went),
         "<h2>Which mistakes</h2>\n<p>The three commonest hints of each exercise.</p>",
         _table(("exercise", "times", "hint"), common),
-        "<h2>Points</h2>",
-        _histogram(list(totals.values())),
-        _table(("student", "points", "answers"), students),
-        "<h2>To look at</h2>",
-        _table(("student", "status", "exercises", "why"), odd) if odd else "<p>Nothing was refused.</p>",
-        "<p>Answers that are alike once variables are renamed. That's a reason to ask, no proof.</p>",
-        _table(("exercise", "student", "student", "alike"), copies) if copies else "<p>There are none.</p>",
     )
 
 
@@ -154,4 +202,5 @@ def _svg(figure, said: str) -> str:
     file = io.StringIO()
     figure.savefig(file, format="svg")
     drawn = file.getvalue()
-    return drawn[drawn.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{html.escape(said)}"', 1)
+    drawn = drawn[drawn.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{html.escape(said)}"', 1)
+    return f'<div class="figure" tabindex="0">{drawn}</div>'

@@ -7,7 +7,7 @@ import json
 import re
 import sys
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,36 @@ from vit_tutorial.classroom.answers import Answer, find_answer, statements
 from vit_tutorial.classroom.handouts import EXERCISE
 from vit_tutorial.classroom.judge import define, guarded, verdict
 from vit_tutorial.classroom.submissions import FORMAT
+from vit_tutorial.exercises import engine
 from vit_tutorial.exercises.contents import CHAPTERS
 from vit_tutorial.exercises.declaration import Exercise
 from vit_tutorial.exercises.engine import find
+from vit_tutorial.exercises.guard import CheckFailed
 
 VERSION = 1
+
+
+def exercise(name: str, fn: Any, among: Mapping[str, Exercise] | None = None) -> Callable:
+    """Check a student's function as the book's ``exercise`` does, but go on where it is wrong.
+
+    Args:
+        name: the exercise.
+        fn: the student's answer.
+        among: exercises of your own, by their names.
+
+    Returns:
+        ``fn`` if it is right, else the reference, so that what stands below runs.
+
+    Raises:
+        ValueError: if there is no exercise of that name.
+    """
+    try:
+        return engine.exercise(name, fn, among)
+    except CheckFailed as failure:
+        # On the stream that notebooks colour.
+        print(f"{name}: wrong. {failure}", file=sys.stderr)
+        print("The chapter goes on with the reference. Mend your function and run its cell again.", file=sys.stderr)
+        return find(name, among).reference
 
 
 def progress(among: Mapping[str, Exercise] | None = None) -> None:
@@ -138,3 +163,5 @@ def _show(rows: Mapping[str, tuple[Answer, str, str]]) -> None:
     left = [name for name, (_, status, _) in rows.items() if status != "right"]
     after = f"Next: {left[0]}." if left else "All done." if rows else "No exercise was run yet."
     print(f"{len(rows) - len(left)} of {len(rows)} right. {after}")
+    if any(status == "missing" for _, status, _ in rows.values()):
+        print("What is missing stands in a cell that wasn't run: run all cells, then this one again.")

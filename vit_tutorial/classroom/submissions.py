@@ -35,6 +35,7 @@ class File:
         only: the exercise whose answer it holds, in a hand-in file.
         signed: what the student wrote into it as name or number.
         problem: why it can't be read.
+        claimed: whether nothing but its signature or its own name says whose it is.
     """
 
     student: str
@@ -43,6 +44,7 @@ class File:
     only: str = ""
     signed: str = ""
     problem: str = ""
+    claimed: bool = False
 
 
 def read_submissions(path: str | Path) -> list[File]:
@@ -120,11 +122,11 @@ def _read(name: str, content: bytes | str) -> list[File]:
     except ValueError as error:
         if str(error) == OTHER and not student:
             return []  # a list of names, a photo: nobody's
-        return [File(student or PurePosixPath(name).stem, name, problem=str(error))]
-    student = student or signed or PurePosixPath(name).stem
+        return [File(student or PurePosixPath(name).stem, name, problem=str(error), claimed=not student)]
+    whose = {"student": student or signed or PurePosixPath(name).stem, "signed": signed, "claimed": not student}
     if answers:
-        return [File(student, name, (("code", source),), only, signed) for only, source in answers.items()]
-    return [File(student, name, tuple(cells), signed=signed)]
+        return [File(path=name, cells=(("code", source),), only=only, **whose) for only, source in answers.items()]
+    return [File(path=name, cells=tuple(cells), **whose)]
 
 
 def _decoded(content: bytes) -> str:

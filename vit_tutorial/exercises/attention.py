@@ -1,6 +1,7 @@
 """Exercises of chapter 3: every token looks at every other."""
 
 import math
+import re
 from collections.abc import Callable
 from functools import partial
 
@@ -8,10 +9,11 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from vit_tutorial.attention import attention_weights
 from vit_tutorial.exercises.declaration import Case, Exercise
-from vit_tutorial.exercises.guard import CheckFailed, same
+from vit_tutorial.exercises.guard import CheckFailed, Guard, same
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -35,9 +37,40 @@ def _rows(*rows):
     return lambda: (torch.tensor(rows),)
 
 
+class _Called(TorchFunctionMode):
+    """Notes the names of all functions of PyTorch that are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.names.add(getattr(func, "__name__", ""))
+        return func(*args, **(kwargs or {}))
+
+
+_NO_SOFTMAX = (
+    "the weights are right, but they come from PyTorch's softmax, and it's to be written: exp, then the row's sum"
+)
+
+
+def _written_out(fn, scores, asked=False):
+    """The weights; where it is ``asked``, an answer that has them from PyTorch is refused."""
+    with _Called() as called:
+        weights = fn(scores)
+    if (
+        asked
+        and isinstance(fn, Guard)
+        and any(re.search("softm|attention|cross_entropy", name) for name in called.names)
+    ):
+        raise CheckFailed(_NO_SOFTMAX)
+    return weights
+
+
 EXERCISES["softmax_rows"] = Exercise(
     reference=softmax_rows, truth=lambda scores: scores.softmax(-1), tolerance=2e-5,
     given=lambda n=4: (torch.randn(n, n),),  # square, so that no broadcasting raises an error
+    run=_written_out,
     cases=[
         Case(lambda: (torch.randn(2, 3, 5, 7),), "right for one matrix, wrong for shape (2, 3, 5, 7): use dim=-1"),
         Case(_rows([1000.0, 999.0, 998.0]),
@@ -51,6 +84,7 @@ EXERCISES["softmax_rows"] = Exercise(
         Case(_rows([0.0, 1000.0]),
              "0 and 1000 in a row still overflow. Subtract the row's largest score, not its mean or its smallest",
              _over(less=lambda s: s.mean(-1, keepdim=True))),
+        Case(lambda: (torch.randn(2, 3), True), _NO_SOFTMAX, lambda s: F.softmax(s, -1)),
         Case(lambda: (torch.randn(1, 6),), "wrong for a single row: its axis must stay"),
     ],
     mistakes={
@@ -72,7 +106,7 @@ EXERCISES["softmax_rows"] = Exercise(
         "large scores were clipped, but 1000, 999, 998 must have the weights of 2, 1, 0. Subtract the row's largest":
             lambda s: s.clamp(max=80).softmax(-1),
     },
-    right=[lambda s: (s - s.logsumexp(-1, keepdim=True)).exp(), lambda s: s.double().softmax(-1)],
+    right=[lambda s: (s - s.logsumexp(-1, keepdim=True)).exp()],
     otherwise="each row must be exp(score) divided by the sum of exp(score) over that row",
 )  # fmt: skip
 
