@@ -13,6 +13,7 @@ from fake_data import write_image, write_mnist, write_tree
 from PIL import Image
 
 from vit_tutorial import cli, runs
+from vit_tutorial.classroom.apart import why_unconfined
 from vit_tutorial.cli import main
 from vit_tutorial.data import NAMES, load_dataset
 from vit_tutorial.data.sources import weights_file
@@ -437,6 +438,7 @@ def test_help_lists_commands_recipes_and_every_field(capsys):
         assert part in help_of(capsys, "sweep")
 
 
+@pytest.mark.skipif(bool(why_unconfined()), reason="answers can't be confined here")
 def test_a_class_is_handed_out_and_graded(own_folder, capsys):
     (own_folder / "points.toml").write_text("num_patches = 2\n", encoding="utf-8")
     main(

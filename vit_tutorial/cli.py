@@ -18,7 +18,7 @@ from tyro.conf import CascadeSubcommandArgs, Fixed, FlagCreatePairsOff, Position
 
 from vit_tutorial.attention_maps import attention_gradients, attention_map, gradient_rollout
 from vit_tutorial.classroom import write_handouts
-from vit_tutorial.classroom.apart import Limits, has_own_space
+from vit_tutorial.classroom.apart import Limits
 from vit_tutorial.classroom.grading import grade, read_points
 from vit_tutorial.classroom.reports import write_reports
 from vit_tutorial.clinic.signs import are_probabilities
@@ -401,8 +401,8 @@ class Handout:
 class Grade:
     """Grade what students handed in: notebooks, .py files and hand-in files, found by their functions' names.
 
-    Each answer runs in a process of its own, with limits. That's no sandbox: for strangers' code use a container.
-    The same command resumes after an interruption.
+    Each answer runs in a process of its own, with limits: it writes in a folder of its own, and sees no other files.
+    Where the system can't keep it in there, as on macOS, nothing runs. The same command resumes after an interruption.
 
     Args:
         submissions: a folder or a zip, as Moodle, Canvas and others make it.
@@ -414,6 +414,7 @@ class Grade:
         seconds: CPU time for an answer.
         memory: megabytes for an answer, beyond what PyTorch takes.
         jobs: answers at once.
+        unconfined: go on where the system can't keep answers out of your files; for a container, and never as root.
         quiet: show no progress bar.
     """
 
@@ -426,6 +427,7 @@ class Grade:
     seconds: int = Limits.seconds
     memory: int = Limits.memory
     jobs: Annotated[int, arg(help_behavior_hint="(default: all cores)")] = 0
+    unconfined: Flag = False
     quiet: Flag = False
 
     def __post_init__(self):
@@ -440,15 +442,13 @@ class Grade:
             points=read_points(self.points) if self.points else None,
             chapters=self.chapters,
             exercises=self.exercises,
-            limits=Limits(seconds=self.seconds, memory=self.memory),
+            limits=Limits(seconds=self.seconds, memory=self.memory, unconfined=self.unconfined),
             jobs=self.jobs,
             progress=not self.quiet,
         )
         students = {each.student for each in grades}
         right = sum(each.status == "right" for each in grades)
         print(f"{len(students)} students, {right:,} of {len(grades):,} answers right; see {self.out}")
-        if not has_own_space():
-            print("this system let the answers reach the network and each other: see the teacher's guide")
         if self.report:
             print(f"the class: {write_reports(self.report, grades)}")
 

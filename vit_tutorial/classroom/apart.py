@@ -1,8 +1,9 @@
-"""A function in a process of its own, with limits. That's a fence and no wall: see the teacher's guide."""
+"""A function in a process of its own, with limits and without other people's files: see the teacher's guide."""
 
 import ctypes
 import os
 import signal
+import stat
 import sys
 import tempfile
 import time
@@ -11,9 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from vit_tutorial.classroom.confinement import confine, readable
+
 NEW_USER, NEW_PIDS, NEW_NET = 0x10000000, 0x20000000, 0x40000000  # of Linux' sched.h
 DIE_WITH_PARENT, DUMPABLE = 1, 4  # of Linux' prctl.h
 MOST_PROCESSES = 64
+NOT_CONFINED = 251  # exit code
 
 
 @dataclass(frozen=True)
@@ -24,23 +28,27 @@ class Limits:
         seconds: of CPU time; three times as many may pass on the clock.
         memory: megabytes beyond what PyTorch itself takes.
         file: megabytes of a file that it writes.
+        unconfined: whether it runs where it can't be kept out of other folders, too. Never as root.
     """
 
     seconds: int = 10
     memory: int = 2000
     file: int = 100
+    unconfined: bool = False
 
 
 def run_apart(work: Callable[[], None], folder: Path, limits: Limits) -> tuple[str, float]:
-    """Run ``work`` in a fork, in ``folder``.
+    """Run ``work`` in a fork that can write in ``folder`` alone; where that can't be had, it doesn't run.
 
     Returns:
         "" if it ended by itself, "time" if it was ended, or how it crashed; and the seconds of CPU time.
     """
+    optional = limits.unconfined and os.geteuid() != 0
+    readable()  # once, not in every fork
     pid = os.fork()
     if not pid:
         try:
-            _confine(folder, limits)
+            _give_up(folder, limits, optional)
             work()
         finally:
             os._exit(0)  # whatever happened: a fork must never return into the program it was made from
@@ -59,6 +67,8 @@ def run_apart(work: Callable[[], None], folder: Path, limits: Limits) -> tuple[s
     # The kernel's limit counts whole ticks, and on a crowded machine these run ahead of the seconds that were used.
     if late or (number in (signal.SIGXCPU, signal.SIGKILL) and seconds >= limits.seconds / 2):
         return "time", seconds
+    if code == NOT_CONFINED:
+        return "it didn't run: it couldn't be confined to its folder", seconds
     if number in set(signal.Signals):
         return f"it ended by {signal.Signals(number).name}", seconds
     return (f"it ended with exit code {code}" if code else ""), seconds
@@ -70,15 +80,24 @@ def _kill(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _confine(folder: Path, limits: Limits) -> None:
-    """Give up what an answer doesn't need. Where Linux lets us, it sees no network and no other process."""
+def _give_up(folder: Path, limits: Limits, optional: bool) -> None:
+    """Give up what an answer doesn't need: other files, the network, other processes.
+
+    Args:
+        folder: what it keeps.
+        limits: what it may use.
+        optional: whether to go on where the system can't confine it. Else the process ends here.
+    """
     import resource  # not on Windows, where the other commands run
 
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # the grader's pipes among them
         os.dup2(nothing, stream)
-    os.closerange(3, 1024)
+    for number in map(int, os.listdir("/dev/fd")):
+        if number > 2:
+            with suppress(OSError):  # the listing's own is closed already
+                os.close(number)
     own = _enter_own_space()
     _die_with_parent()
     if own:
@@ -100,6 +119,11 @@ def _confine(folder: Path, limits: Limits) -> None:
     ):
         if kind != resource.RLIMIT_AS or taken:
             resource.setrlimit(kind, (most, most + (kind == resource.RLIMIT_CPU)))
+    try:
+        confine(folder, alone=own)
+    except OSError:
+        if not optional:
+            os._exit(NOT_CONFINED)
 
 
 def _enter_own_space() -> bool:
@@ -112,11 +136,38 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
 
 
-def has_own_space() -> bool:
-    """Whether this system keeps answers from the network and from other processes."""
-    if not (pid := os.fork()):
-        os._exit(0 if _enter_own_space() else 1)
-    return os.waitpid(pid, 0)[1] == 0
+def why_unconfined() -> str:
+    """Why this system can't confine answers to their folders; "" where it can."""
+    if not hasattr(os, "fork"):
+        return "this system has no fork"
+    reading, writing = os.pipe()
+    with tempfile.TemporaryDirectory(prefix="answer-") as folder, open(reading, "rb") as said:
+        if not (pid := os.fork()):
+            try:
+                confine(Path(folder), alone=False)
+                os.write(writing, b"confined")
+            except OSError as error:
+                os.write(writing, str(error).encode())
+            finally:
+                os._exit(0)
+        os.close(writing)
+        os.waitpid(pid, 0)
+        why = said.read().decode() or "the process that tried to confine itself was ended"
+    return "" if why == "confined" else why
+
+
+def check_confinement(limits: Limits) -> None:
+    """Refuse to run answers where they could reach the files of whoever grades.
+
+    Raises:
+        ValueError: if this system can't confine them, unless ``limits.unconfined``; as root, always.
+    """
+    if not (why := why_unconfined()) or (limits.unconfined and os.geteuid() != 0):
+        return
+    rule = "an answer could read and delete all that you can"
+    if os.geteuid() == 0:
+        raise ValueError(f"{why}: {rule}, and you are root. Grade as an ordinary user, in a container")
+    raise ValueError(f"{why}: {rule}. Grade in a container; with nothing to lose in there, add --unconfined")
 
 
 def _address_space() -> int:
@@ -131,3 +182,16 @@ def hide_from_children() -> None:
     """Keep a fork from reading this process' memory and pipes under /proc."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(DUMPABLE, 0)
+
+
+def read_left(path: Path) -> bytes:
+    """A file that an answer may have put there: no link to another one, and nothing that one waits for.
+
+    Raises:
+        OSError: if it isn't there, or isn't a plain file of its own.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            raise OSError(f"{path} is no plain file")
+        return file.read()

@@ -18,7 +18,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from vit_tutorial.classroom.answers import Answer, Statement, find_answer, statements
-from vit_tutorial.classroom.apart import Limits
+from vit_tutorial.classroom.apart import Limits, check_confinement
 from vit_tutorial.classroom.handouts import NOTEBOOKS, chapter_cells, chosen_chapters
 from vit_tutorial.classroom.judge import load_exercises
 from vit_tutorial.classroom.submissions import File, read_submissions
@@ -136,7 +136,7 @@ def grade(
         A grade for each student and exercise.
 
     Raises:
-        ValueError: if there is nothing to read, or an exercise in ``points`` isn't known.
+        ValueError: if there is nothing to read, or an exercise in ``points`` isn't known, or answers can't be confined.
     """
     if not hasattr(os, "fork"):
         raise ValueError("grading needs Linux or macOS; on Windows, use WSL or a container")
@@ -150,6 +150,7 @@ def grade(
     names = list(points) if points else _that_count(handed, known, own, chapters)
     points = points or dict.fromkeys(names, 1)
     wanted = _answers(handed, names, known, book)
+    check_confinement(limits)
     verdicts = _judged(wanted, limits, exercises, out.with_name(f"{out.name}.partial"), jobs, progress)
     grades = []
     for (student, name), (answer, path) in wanted.items():

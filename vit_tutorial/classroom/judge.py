@@ -12,6 +12,7 @@ import gc
 import importlib.util
 import io
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,7 @@ from typing import Any
 
 import torch
 
-from vit_tutorial.classroom.apart import Limits, hide_from_children, run_apart
+from vit_tutorial.classroom.apart import Limits, hide_from_children, read_left, run_apart
 from vit_tutorial.classroom.transcript import read_transcript, write_transcript
 from vit_tutorial.exercises.contents import CHAPTERS
 from vit_tutorial.exercises.declaration import Exercise
@@ -57,9 +58,15 @@ class Limited(io.StringIO):
 
 
 class Watched(Guard):
-    """An answer whose prints are limited."""
+    """An answer whose prints are limited, and whose every call begins in its own folder, wherever the last one went."""
 
     buffer = Limited
+    folder: Path
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.folder.mkdir(exist_ok=True)
+        os.chdir(self.folder)
+        return super().__call__(*args, **kwargs)
 
 
 def looks_behind(source: str, own: str = "") -> str:
@@ -119,7 +126,7 @@ def _verdict(task: Exercise, transcript: Path, ended: str, limits: Limits) -> tu
         return "time", f"it didn't end within {limits.seconds} s: is there an endless loop?"
     failed = transcript.with_suffix(".failed")
     if not ended and failed.exists():
-        status, hint = json.loads(failed.read_text(encoding="utf-8"))
+        status, hint = json.loads(read_left(failed))
         if status in ("broken", "refused", "output", "memory"):  # an answer may have written something else
             return status, str(hint)[:MOST_SAID]
     elif not ended:
@@ -182,8 +189,10 @@ def _answer(name: str, task: Exercise, source: str, references: dict[str, Callab
     task = _without_results(name, task)
     try:
         fn = define(name, source, references, str(file))
+        answer = guarded(task, fn, Watched)
+        answer.folder = transcript.parent
         with same_generators():
-            write_transcript(task, guarded(task, fn, Watched), transcript, watch)
+            write_transcript(task, answer, transcript, watch)
         return
     except ValueError as error:
         failed = "broken", str(error)

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load, save_file
 from torch import Tensor
 
+from vit_tutorial.classroom.apart import read_left
 from vit_tutorial.exercises.declaration import Case, Exercise
 from vit_tutorial.exercises.guard import CheckFailed, Guard, NotAttempted, Raised, describe
 from vit_tutorial.exercises.outcomes import Told, Unusable, outcome
@@ -66,9 +66,10 @@ def read_transcript(task: Exercise, path: Path) -> Told:
     """
     cases: Sequence[Case] = list(questions(task))
     try:
-        with safe_open(path, "pt") as file:
-            asked, flowing = json.loads(file.metadata()["told"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        content = read_left(path)
+        tensors = load(content)  # checks the header, which says what was told
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        asked, flowing = json.loads(header["__metadata__"]["told"])
         outcomes, flow = [unpack(node, tensors) for node in asked], unpack(flowing, tensors)
         if isinstance(flow, list):
             flow = (torch.ones(()) if flow[0] else None, flow[1])  # whether there is a graph is all that counts
