@@ -52,7 +52,11 @@ def test_git_takes_the_package_from_here_or_from_the_url(tmp_path, monkeypatch):
         return subprocess.run(["git", *map(str, arguments)], capture_output=True, text=True, check=True).stdout.strip()
 
     for _ in range(2):
-        assert release() == git("-C", ROOT, "rev-parse", "HEAD")
+        assert release() == git("-C", tmp_path / "released", "rev-parse", "HEAD")
+    of_the_checkout, of_the_release = (
+        git("-C", where, "rev-parse", "HEAD^{tree}") for where in (ROOT, tmp_path / "released")
+    )
+    assert of_the_checkout == of_the_release  # the same files
     git("init", "-q", tmp_path / "other")
     git("-C", tmp_path / "other", "-c", "user.name=a", "-c", "user.email=b", "commit", "-qm", "c", "--allow-empty")
     git("-C", tmp_path / "other", "tag", f"v{VERSION}")

@@ -302,7 +302,16 @@ def test_a_host_that_ignores_ranges_starts_again(host, tmp_path):
     host.ways["file"] = Way(cuts=[100_000, 30_000], ranges=False)
     download([host.url("file")], tmp_path / "file", MD5, progress=False)
     assert (tmp_path / "file").read_bytes() == CONTENT
-    assert asked(host) == [("file", None), ("file", "100000"), ("file", "30000")]
+    assert asked(host) == [("file", None), ("file", "100000"), ("file", "100000")]
+    assert visible(tmp_path) == ["file"]
+
+
+def test_a_mirror_that_starts_again_and_is_slow_costs_nothing(host, tmp_path):
+    (tmp_path / "file.part").write_bytes(CONTENT[:200_000])
+    host.ways["file"] = Way(speed=200_000, ranges=False)
+    download([host.url("file"), host.url("mirror/file")], tmp_path / "file", MD5, progress=False)
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert asked(host) == [("file", "200000"), ("mirror/file", "200000")]
 
 
 def test_a_host_that_always_breaks_off_is_given_up_and_the_next_call_resumes(host, tmp_path):

@@ -208,6 +208,7 @@ def rehearse(stem: str, budget: str, changed: str = "") -> None:
         "VIT_TUTORIAL_CHECK": "0",
         "VIT_TUTORIAL_BUDGET": budget,
         "VIT_TUTORIAL_DATA": "no-such-folder",
+        "VIT_TUTORIAL_DOWNLOAD": "0",
         "MPLBACKEND": "agg",
     }
     InteractiveShell.instance()  # for display handles

@@ -78,7 +78,7 @@ def download(urls: Sequence[str], path: Path, checksum: str, progress: bool = Tr
             except HostFault as fault:
                 failures[url] = str(fault)
                 kind = TooSlow if isinstance(fault, TooSlow) else kind
-                if _size(part) > before and not is_last:
+                if not is_last and (isinstance(fault, TooSlow) or _size(part) > before):
                     again.append(url)
                 break
             got = _hash(part, algorithm)
@@ -126,32 +126,46 @@ def _append(url: str, part: Path, is_last: bool, progress: bool, deadline: float
         if have and response.status_code == 416:
             return  # there is no more
         have, total = _span(response, have)
+        # A host that sends all again may be slower or break off earlier: the longer file stays.
+        target = part if have or not _size(part) else part.with_suffix(".again")
         name = f"{part.stem} from {urlsplit(response.url).hostname}"
-        with part.open("ab" if have else "wb") as file, _bar(name, have, total, progress) as bar:
-            begun = since = time.monotonic()
-            first = then = have
-            while True:
-                with _host_s_fault():
-                    chunk = response.raw.read1(CHUNK)
-                if not chunk:
-                    break
-                file.write(chunk)
-                bar.update(len(chunk))
-                have, now = have + len(chunk), time.monotonic()
-                if now - since < WINDOW and now < deadline:
-                    continue
-                lately, speed = (have - then) / (now - since), (have - first) / (now - begun)
-                if lately < SLOW and not is_last:
-                    raise TooSlow(f"only {lately / 1000:.0f} kB/s")
-                left = 0 if total is None else (total - have) / speed
-                minutes = "?" if total is None else math.ceil(left / 60)
-                more = f"{minutes} minute{'s' * (minutes != 1)}"
-                if now + left > deadline:
-                    raise TooSlow(f"at {speed / 1000:.0f} kB/s it would take {more} more")
-                bar.set_postfix_str(f"{more} left")
-                since, then = now, have
-        if total is not None and have < total:
-            raise HostFault(f"it broke off after {have:,} of {total:,} bytes")
+        try:
+            with target.open("ab" if have else "wb") as file, _bar(name, have, total, progress) as bar:
+                for chunk in _chunks(response, have, total, is_last, deadline, bar):
+                    file.write(chunk)
+        finally:
+            if target != part and _size(target) > _size(part):
+                os.replace(target, part)
+
+
+def _chunks(
+    response: "requests.Response", have: int, total: int | None, is_last: bool, deadline: float, bar: tqdm
+) -> Iterator[bytes]:
+    """What a host sends, as it arrives, unless that takes too long or breaks off."""
+    begun = since = time.monotonic()
+    first = then = have
+    while True:
+        with _host_s_fault():
+            chunk = response.raw.read1(CHUNK)
+        if not chunk:
+            break
+        yield chunk
+        bar.update(len(chunk))
+        have, now = have + len(chunk), time.monotonic()
+        if now - since < WINDOW and now < deadline:
+            continue
+        lately, speed = (have - then) / (now - since), (have - first) / (now - begun)
+        if lately < SLOW and not is_last:
+            raise TooSlow(f"only {lately / 1000:.0f} kB/s")
+        left = 0 if total is None else (total - have) / speed
+        minutes = "?" if total is None else math.ceil(left / 60)
+        more = f"{minutes} minute{'s' * (minutes != 1)}"
+        if now + left > deadline:
+            raise TooSlow(f"at {speed / 1000:.0f} kB/s it would take {more} more")
+        bar.set_postfix_str(f"{more} left")
+        since, then = now, have
+    if total is not None and have < total:
+        raise HostFault(f"it broke off after {have:,} of {total:,} bytes")
 
 
 def _span(response: "requests.Response", have: int) -> tuple[int, int | None]:
