@@ -216,6 +216,7 @@ def tidy_streams(outputs: list[nbformat.NotebookNode]) -> list[nbformat.Notebook
 def surroundings() -> dict[str, str]:
     """The environment of the kernels: each starts with ``dark.register``, and no setting of the user's reaches them.
 
+    They download nothing: ``make executed`` has fetched what can be had.
     Matplotlib lists its fonts once, before the first figure: a list found in the user's home may lack some, and the
     page would show the warning.
     """
@@ -227,6 +228,7 @@ def surroundings() -> dict[str, str]:
     shutil.rmtree(matplotlib, ignore_errors=True)
     matplotlib.mkdir()
     theirs = {"OMP_NUM_THREADS": "1", "IPYTHONDIR": str(ipython), "MPLCONFIGDIR": str(matplotlib)}
+    theirs |= {"VIT_TUTORIAL_DOWNLOAD": "0"}
     kept = {key: value for key, value in os.environ.items() if key not in ("MPLBACKEND", "MATPLOTLIBRC")}
     subprocess.run([sys.executable, "-c", "import matplotlib.font_manager"], env=kept | theirs, check=True)
     return kept | theirs | {"VIT_TUTORIAL_CHECK": "1"}  # a claim that fails ends the run

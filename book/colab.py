@@ -4,9 +4,10 @@
     python book/colab.py notebooks/01_patches.ipynb     these
 
 Each gets an empty folder and a fresh virtual environment. That sees every package of the Python that runs this, Colab's
-own in Colab's image and those of .venv elsewhere, but not the book's. The set-up cell asks GitHub for it, as it does
-for a reader, and git is told to take the last commit of this checkout instead; URL=https://… names another repository.
-A chapter fails on an error, on a warning, and where the installation replaces a package: Colab would want a restart.
+own in Colab's image and those of .venv elsewhere, but not the book's. The set-up cell asks GitHub for a release, as it
+does for a reader, and git is told to take the last commit of this checkout instead; URL=https://… names another
+repository that has the release. A chapter fails on an error, on a warning, and where the installation replaces a
+package: Colab would want a restart.
 """
 
 import os
@@ -52,10 +53,18 @@ def settings(folder: Path, notebook: str = "") -> dict[str, str]:
     """The environment of a fresh Python. In it, git takes what ``notebook`` installs from here, or from $URL."""
     kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
     kept |= {"PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
-    if address := re.search(r"git\+(https://[\w./-]+)", notebook):
-        url = os.environ.get("URL", ROOT.as_uri())
+    if address := re.search(r"git\+(https://[\w./-]+)@([\w.]+)", notebook):
+        url = os.environ.get("URL") or released(folder / "released", address[2])
         kept |= {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"url.{url}.insteadOf", "GIT_CONFIG_VALUE_0": address[1]}
     return {"VIT_TUTORIAL_BUDGET": "quick"} | kept | {"VIT_TUTORIAL_CHECK": "1"}
+
+
+def released(folder: Path, tag: str) -> str:
+    """The address of a copy of this checkout whose last commit has the tag, whether there is such a release or not."""
+    if not folder.exists():
+        subprocess.run(["git", "clone", "--quiet", "--bare", ROOT, folder], check=True)
+        subprocess.run(["git", "-C", folder, "tag", "--force", tag, "HEAD"], check=True, stdout=subprocess.DEVNULL)
+    return folder.as_uri()
 
 
 def replaced(own: Path) -> list[str]:

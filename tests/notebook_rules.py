@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 import nbformat
@@ -11,7 +12,8 @@ ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 REPOSITORY = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["repository"]
 SLUG = REPOSITORY["url"].removeprefix("https://github.com/")  # OWNER/REPO
-INSTALL = f"vit-tutorial @ git+https://github.com/{SLUG}"
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+INSTALL = f"vit-tutorial @ git+https://github.com/{SLUG}@v{VERSION}"  # the package that the notebook was written for
 
 FENCE = re.compile(r"^(`{3,}|~{3,}).*?^\1`*\s*$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
@@ -118,7 +120,7 @@ def _check_shape(notebook: nbformat.NotebookNode, name: str, badge: str, install
         for exercise in re.split(r"^(?=### Exercise )", cell.source, flags=re.MULTILINE)[1:]:
             if len(HINT.findall(exercise)) != 1:
                 found.append(f"{exercise.splitlines()[0].strip('# ')}: not exactly one folded hint")
-    if not any(install in cell.source for cell in cells(notebook, "code")[:1]):
+    if not any(f'"{install}"' in cell.source for cell in cells(notebook, "code")[:1]):
         found.append(f"the first code cell does not install {install}")
 
 

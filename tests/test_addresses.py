@@ -1,4 +1,4 @@
-"""The repository's address is the same everywhere, and CONTRIBUTING.md's command changes it everywhere."""
+"""Address and version are the same everywhere, and CONTRIBUTING.md's commands change them everywhere."""
 
 import re
 import shutil
@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from notebook_rules import NOTEBOOKS, REPOSITORY, ROOT, SLUG, badge
+from notebook_rules import NOTEBOOKS, REPOSITORY, ROOT, SLUG, VERSION, badge
 
 # The command, and the files that it is given.
 COMMAND = re.compile(r"^```bash\n(FROM=\S+ TO=OWNER/REPO perl .*?' \\\n  (.*?)\n)```", re.DOTALL | re.MULTILINE)
 FILES = COMMAND.search((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))[2].split()
+
+RELEASE = re.compile(r"^```bash\n(FROM=\S+ TO=X\.Y\.Z perl .*?\n)```", re.DOTALL | re.MULTILINE)
 
 NAME = r"([\w-]+/[\w.-]*[\w-])"  # OWNER/REPO
 OURS = {  # places where an address is this repository's
@@ -21,6 +23,14 @@ OURS = {  # places where an address is this repository's
     "clone": rf"git clone https://github\.com/{NAME}",
     "readme": rf"\[README\]\(https://github\.com/{NAME}#readme",
     "command": rf"^FROM={NAME} TO=",
+}
+
+
+VERSIONS = {  # places where a version is this package's
+    "installation": r"vit-tutorial @ git\+https://github\.com/[\w./-]+(?:@v([\w.]*\w))?",
+    "package": r'^version = "(.*)"$',
+    "citation": r"^version: (.*)$",
+    "command": r"^FROM=(\S+) TO=X",
 }
 
 
@@ -152,3 +162,50 @@ def test_a_forgotten_address_is_found(checkout, file, kind):
     match = re.search(OURS[kind], text, re.MULTILINE)
     path.write_text(text[: match.start(1)] + "old/name" + text[match.end(1) :], encoding="utf-8")
     assert [place[:3] for place in wrong(checkout)] == [(file, kind, "old/name")]
+
+
+# The version ------------------------------------------------------------------------------------------------------
+
+
+def versions(root: Path) -> list[tuple[str, str, str | None]]:
+    """Every version that should be the package's: the file, the kind of place and what stands there."""
+    return [
+        (file, kind, match[1])
+        for file, text in texts(root).items()
+        for kind, pattern in VERSIONS.items()
+        for match in re.finditer(pattern, text, re.MULTILINE)
+    ]
+
+
+def test_set_up_cells_and_metadata_agree_on_the_version():
+    assert {version for *_, version in versions(ROOT)} == {VERSION}
+    assert {kind for _, kind, _ in versions(ROOT)} == set(VERSIONS)
+    installing = [file for file, kind, _ in versions(ROOT) if kind == "installation"]
+    assert sorted(installing) == sorted(
+        [*(f"notebooks/{path.name}" for path in NOTEBOOKS), "README.md", "book/running.md"]
+    )
+
+
+@pytest.mark.parametrize("file", ["README.md", "notebooks/03_attention.ipynb"])
+@pytest.mark.parametrize("other", ["", "@v0.0.9", "@v9.9.9rc1", f"@v{VERSION}1"])
+def test_another_version_is_found(checkout, file, other):
+    path = checkout / file
+    path.write_text(path.read_text(encoding="utf-8").replace(f"{SLUG}@v{VERSION}", f"{SLUG}{other}"), encoding="utf-8")
+    wrong = [place for place in versions(checkout) if place[2] != VERSION]
+    assert wrong == [(file, "installation", other[2:] or None)]
+
+
+@needs_perl
+def test_a_release_sets_the_version_everywhere_and_nothing_else(checkout):
+    lookalikes = f"version {VERSION}, timm=={VERSION}, git+https://github.com/{SLUG}@v{VERSION}1, @v{VERSION}rc1\n"
+    with (checkout / "README.md").open("a", encoding="utf-8") as readme:
+        readme.write(lookalikes)
+    before = texts(checkout)
+    command = RELEASE.search(before["CONTRIBUTING.md"])[1].replace("TO=X.Y.Z", "TO=12.3.4")
+    done = subprocess.run(["bash", "-c", command], cwd=checkout, capture_output=True, text=True, check=True)
+    assert done.stdout == done.stderr == ""
+    after = texts(checkout)
+    assert {version for *_, version in versions(checkout)} == {"12.3.4"}
+    assert after["README.md"].endswith(lookalikes)
+    for name, text in after.items():
+        assert text.replace("12.3.4", VERSION) == before[name], name

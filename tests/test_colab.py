@@ -6,7 +6,7 @@ import colab
 import pytest
 from nbformat import write
 from nbformat.v4 import new_code_cell, new_notebook
-from notebook_rules import ROOT, SLUG
+from notebook_rules import INSTALL, ROOT, SLUG, VERSION
 
 
 @pytest.fixture
@@ -31,11 +31,6 @@ def test_an_error_and_a_warning_fail(wrong):
     assert "UserWarning: be warned" in wrong("import warnings\nwarnings.warn('be warned')")
 
 
-def test_a_claim_that_fails_ends_the_run(tmp_path, monkeypatch):
-    monkeypatch.setenv("VIT_TUTORIAL_CHECK", "0")
-    assert colab.settings(tmp_path)["VIT_TUTORIAL_CHECK"] == "1"
-
-
 def test_what_is_installed_over_colab_s_packages_is_told(tmp_path):
     for name in ("vit-tutorial", "torch", "brand-new"):
         (tmp_path / f"{name}-1.dist-info").mkdir()
@@ -44,18 +39,22 @@ def test_what_is_installed_over_colab_s_packages_is_told(tmp_path):
 
 
 def test_git_takes_the_package_from_here_or_from_the_url(tmp_path, monkeypatch):
-    """Without a network: the address that the set-up cell asks for leads to another repository."""
+    """Without a network: the release that the set-up cell asks for is that of another repository."""
+    assert INSTALL.endswith(f"{SLUG}@v{VERSION}")
 
-    def head() -> str:
-        settings = colab.settings(tmp_path, f'%pip install -q "vit-tutorial @ git+https://github.com/{SLUG}"')
-        command = ["git", "ls-remote", f"https://github.com/{SLUG}", "HEAD"]
+    def release() -> str:
+        settings = colab.settings(tmp_path, f'%pip install -q "{INSTALL}"')
+        assert settings["VIT_TUTORIAL_CHECK"] == "1"  # a claim that fails ends the run
+        command = ["git", "ls-remote", f"https://github.com/{SLUG}", f"refs/tags/v{VERSION}"]
         return subprocess.run(command, env=settings, capture_output=True, text=True, check=True).stdout.split()[0]
 
     def git(*arguments: object) -> str:
         return subprocess.run(["git", *map(str, arguments)], capture_output=True, text=True, check=True).stdout.strip()
 
-    assert head() == git("-C", ROOT, "rev-parse", "HEAD")
+    for _ in range(2):
+        assert release() == git("-C", ROOT, "rev-parse", "HEAD")
     git("init", "-q", tmp_path / "other")
     git("-C", tmp_path / "other", "-c", "user.name=a", "-c", "user.email=b", "commit", "-qm", "c", "--allow-empty")
+    git("-C", tmp_path / "other", "tag", f"v{VERSION}")
     monkeypatch.setenv("URL", str(tmp_path / "other"))
-    assert head() == git("-C", tmp_path / "other", "rev-parse", "HEAD")
+    assert release() == git("-C", tmp_path / "other", "rev-parse", "HEAD")

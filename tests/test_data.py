@@ -11,7 +11,7 @@ from fake_data import mnist_file, packed_cifar, packed_mnist, write_cifar_batche
 from local_host import local_host
 from sklearn.datasets import load_digits
 
-from vit_tutorial.data import data_root, load_dataset, sources
+from vit_tutorial.data import data_root, downloads, load_dataset, sources
 from vit_tutorial.data.shapes import draw_shapes
 from vit_tutorial.data.sources import CIFAR_CLASSES, CLASSES
 
@@ -21,6 +21,7 @@ SPLITS = ("train", "val", "test")
 @pytest.fixture(autouse=True)
 def small_val(monkeypatch):
     monkeypatch.setattr(sources, "VAL_IMAGES", 5)
+    monkeypatch.setattr(downloads, "PAUSE", 0.0)
 
 
 @pytest.fixture
@@ -32,8 +33,9 @@ def no_network(monkeypatch):
 
 
 def visible(root: Path) -> list[str]:
-    """All files but locks."""
-    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and path.suffix != ".lock")
+    """All files but locks, and downloads that can be resumed."""
+    files = (path for path in root.rglob("*") if path.is_file() and path.suffix not in (".lock", ".part"))
+    return sorted(str(path.relative_to(root)) for path in files)
 
 
 @pytest.fixture
@@ -113,7 +115,7 @@ def test_a_mnist_download_that_breaks_off_can_be_repeated(tmp_path, mnist_host, 
 def test_another_file_in_mnist_s_place_is_named(tmp_path, mnist_host):
     mnist_host.files["mirror/t10k-labels-idx1-ubyte.gz"] = b"another"
     with pytest.raises(
-        FileNotFoundError, match=r"mirror/t10k-labels-idx1-ubyte.gz sent .*: its md5 is \w{32}, not \w{32}"
+        FileNotFoundError, match=r"mirror/t10k-labels-idx1-ubyte.gz: it sent .*: its md5 is \w{32}, not \w{32}"
     ):
         load_dataset("mnist", root=tmp_path)
     assert visible(tmp_path) == []
@@ -173,10 +175,11 @@ def test_damaged_cifar10_batch(tmp_path, monkeypatch):
 
 def test_cifar10_is_downloaded(tmp_path, monkeypatch):
     with local_host(packed_cifar(tmp_path / "made", monkeypatch)) as host:
+        monkeypatch.setattr(sources, "CIFAR_MIRRORS", (host.url("nowhere/cifar-10-python.tar.gz"),))
         monkeypatch.setattr(torchvision.datasets.CIFAR10, "url", host.url("cifar-10-python.tar.gz"))
         assert len(load_dataset("cifar10", "test", root=tmp_path / "root")) == 10
         assert len(load_dataset("cifar10", "train", root=tmp_path / "root")) == 45
-    assert host.requests == ["cifar-10-python.tar.gz"]
+    assert host.requests == ["nowhere/cifar-10-python.tar.gz", "cifar-10-python.tar.gz"]
     assert {Path(file).parent.name for file in visible(tmp_path / "root")} == {"cifar-10-batches-py"}
 
 

@@ -102,7 +102,7 @@ def digits(request):
     """A recorded model, what the page gets of it, and images in 0..1: real ones where they are, else digits."""
     model, recipe = load_recorded(request.param)
     try:
-        images = load_dataset("mnist", "test").images[:100]
+        images = load_dataset("mnist", "test", download=False).images[:100]
     except FileNotFoundError:
         small = load_dataset("digits", "test").images[:100]
         images = torch.nn.functional.interpolate(small.float(), 28, mode="bilinear").byte()

@@ -79,9 +79,9 @@ def test_the_settings_of_running_it_are_read():
     text = page("book/running.md")
     assert "chapters 6 and 7 to the end, 9 and 10 longer, and 11 measures the larger model" in text
     assert set(re.findall(r"VIT_TUTORIAL_\w+", text)) == {
-        f"VIT_TUTORIAL_{name}" for name in ("BUDGET", "DATA", "STRICT")
+        f"VIT_TUTORIAL_{name}" for name in ("BUDGET", "DATA", "DOWNLOAD", "STRICT")
     }
-    assert {"VIT_TUTORIAL_DATA", "VIT_TUTORIAL_STRICT"} <= set(
+    assert {"VIT_TUTORIAL_DATA", "VIT_TUTORIAL_DOWNLOAD", "VIT_TUTORIAL_STRICT"} <= set(
         re.findall(r"VIT_TUTORIAL_\w+", page("vit_tutorial/data/load.py"))
     )
 

@@ -3,6 +3,8 @@
 Each command is a dataclass. tyro turns its fields into arguments and its docstring into help.
 """
 
+import math
+import os
 import re
 import sys
 from dataclasses import dataclass, field, replace
@@ -23,6 +25,8 @@ from vit_tutorial.clinic.signs import are_probabilities
 from vit_tutorial.data import NAMES, SPLITS, Dataset, data_root, load_dataset
 from vit_tutorial.data.folders import check_test
 from vit_tutorial.data.images import decode_all
+from vit_tutorial.data.load import STAND_INS, fetch_and_tell
+from vit_tutorial.data.sources import WEIGHTS, fetch_files
 from vit_tutorial.live import as_script, export_model
 from vit_tutorial.recipes import RECIPES, Recipe, fit_to_data, load_split, make_model
 from vit_tutorial.runs import FOLDER, OWN_RUNS, find_run, load_classes, load_metrics, load_recorded, run_recipe
@@ -321,17 +325,34 @@ class Export:
 class Data:
     """Fetch data sets into $VIT_TUTORIAL_DATA (else ~/.cache/vit-tutorial), and print the sizes of their splits.
 
+    Published weights go into torch's cache. An interrupted download is resumed.
+
     Args:
-        names: mnist, cifar10, digits, shapes or folder:PATH.
+        names: mnist, cifar10, digits, shapes, folder:PATH, or published weights such as vit_b_16.
+        minutes: give up what would take longer. What is missing is then no error, unless $VIT_TUTORIAL_STRICT is set,
+            and sizes aren't printed: `make book` fetches like that.
     """
 
-    names: Annotated[Positional[tuple[str, ...]], arg(metavar="[NAME ...]", help_behavior_hint="(default: all)")] = ()
+    names: Annotated[
+        Positional[tuple[str, ...]], arg(metavar="[NAME ...]", help_behavior_hint="(default: all data sets)")
+    ] = ()
+    minutes: Annotated[float, arg(metavar="N", help_behavior_hint="(default: as long as it takes)")] = math.inf
+
+    def __post_init__(self):
+        if not self.minutes > 0:
+            raise ValueError(f"--minutes must be more than 0, got {self.minutes:g}")
 
     def run(self) -> None:
-        print(f"data root: {data_root()}")
+        print(f"data root: {data_root()}", flush=True)
+        if self.minutes < math.inf:
+            return self.fetch()
         lacking = []
         for name in self.names or NAMES:
             try:
+                if name in WEIGHTS:
+                    host = fetch_files(name, data_root())
+                    print(f"{name}: fetched from {host}" if host else f"{name}: already here")
+                    continue
                 # memory=0 counts the images of a folder without decoding them.
                 splits = {split: load_dataset(name, split, memory=0) for split in SPLITS}
             except FileNotFoundError as error:
@@ -342,6 +363,16 @@ class Data:
             print(f"{name}: {sizes} ({splits['train'].variant})")
         if lacking:
             sys.exit(f"vit-tutorial: missing, and cannot be fetched: {', '.join(lacking)}")
+
+    def fetch(self) -> None:
+        """What arrives in time, with a line for each."""
+        lacking = []
+        for name in self.names or STAND_INS:
+            there, said = fetch_and_tell(name, 60 * self.minutes, progress=sys.stderr.isatty())
+            print(said, flush=True)
+            lacking += [name] * (not there)
+        if lacking and os.environ.get("VIT_TUTORIAL_STRICT", "0") != "0":
+            sys.exit(f"vit-tutorial: VIT_TUTORIAL_STRICT is set, so nothing may stand in for {', '.join(lacking)}")
 
 
 @dataclass(frozen=True)

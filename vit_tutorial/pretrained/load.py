@@ -13,14 +13,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from vit_tutorial.data.downloads import download, ensure
+from vit_tutorial.data import data_root
+from vit_tutorial.data.sources import WEIGHTS, fetch_files, weights_file
 from vit_tutorial.model import ViT
 from vit_tutorial.positions import resample_pos_embed
 from vit_tutorial.pretrained.models import with_eps
 from vit_tutorial.pretrained.state_dicts import convert, from_state_dict, read_shape
 from vit_tutorial.validate import check_option, to_pair
 
-NAMES = ("vit_b_16", "vit_b_32", "vit_l_16", "vit_l_32")  # those that torchvision trained on ImageNet-1k alone
+NAMES = WEIGHTS
 # What torch.load raises on bytes that are none of its own: it takes them for instructions, and stumbles anywhere.
 DAMAGED = (RuntimeError, EOFError, LookupError, ValueError, struct.error, pickle.UnpicklingError)
 
@@ -164,15 +165,8 @@ def _weights(name: str):
 
 def _fetch(name: str, progress: bool) -> dict[str, Tensor]:
     """torchvision's state dict: from torch's cache, else downloaded and compared with the hash in its name."""
-    url = _weights(name).url
-    hub = Path(torch.hub.get_dir()).absolute()
-    file = hub / "checkpoints" / url.rpartition("/")[2]
-
-    def fetch(folder: Path) -> Path:
-        download([url], folder / file.name, f"sha256:{file.stem.rpartition('-')[2]}", progress)
-        return folder
-
-    ensure(name, hub.parent, f"{hub.name}/checkpoints", [file.name], fetch, "TORCH_HOME")
+    fetch_files(name, data_root(), progress=progress)
+    _, file = weights_file(name)
     try:
         return _read(file)
     except ValueError as error:
