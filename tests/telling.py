@@ -58,7 +58,6 @@ def telling_problems(notebook: nbformat.NotebookNode, stem: str) -> list[str]:
 
 
 def _folding(notebook):
-    setup = notebook.cells.index(cells(notebook, "code")[0])
     for number, cell in enumerate(notebook.cells):
         if cell.cell_type != "code":
             continue
@@ -71,7 +70,7 @@ def _folding(notebook):
         elif any(tag.startswith(("hide", "remove")) for tag in cell.metadata.get("tags", [])):
             yield f"cell {number}: is hidden, but does not begin with `# @title …`"
         for node in ast.walk(tree(cell.source)):
-            if isinstance(node, ast.Assert) and number != setup:
+            if isinstance(node, ast.Assert):
                 yield f"cell {number}: asserts, which stops a reader who has changed a number; claim it"
             padded = isinstance(node, ast.FormattedValue) and node.format_spec is not None
             if padded and re.search(r"[<>^]", ast.unparse(node.format_spec)):
