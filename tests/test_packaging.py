@@ -18,13 +18,10 @@ def test_requirements_agree_with_pyproject():
     lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").split("\n")
     lines = [line for line in lines if line and not line.startswith("#")]
     extras = PYPROJECT["project"]["optional-dependencies"]
-    assert lines.pop() == "-e .[book,test]"
+    assert lines.pop() == "-e .[book]"
     listed = names_and_bounds(lines)
     assert {"torch", "torchvision", "matplotlib", "pillow", "jupyter-book", "nbmake"} <= set(listed)
-    assert (
-        listed.items()
-        <= names_and_bounds(PYPROJECT["project"]["dependencies"] + extras["book"] + extras["test"]).items()
-    )
+    assert listed.items() <= names_and_bounds(PYPROJECT["project"]["dependencies"] + extras["book"]).items()
     assert listed["jupyter-book"].endswith("<2")
 
 
