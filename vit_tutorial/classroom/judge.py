@@ -215,7 +215,7 @@ def _without_results(name: str, task: Exercise) -> Exercise:
         vars(ours["vit_tutorial"]).pop(key, None)
     cases = [dataclasses.replace(case, caught=None) for case in task.cases]
     return dataclasses.replace(
-        task, reference=_gone, truth=None, cases=cases, mistakes={}, right=(), explain=None, otherwise="", shape=""
+        task, reference=_gone, truth=None, cases=cases, mistakes={}, notes=(), right=(), explain=None, otherwise="", shape=""
     )
 
 
