@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from vit_tutorial.attention import attention_weights
+from vit_tutorial.attention import attention_weights, plain_attention
 from vit_tutorial.exercises.declaration import Case, Exercise
 from vit_tutorial.exercises.guard import CheckFailed, same
 
@@ -346,8 +346,14 @@ EXERCISES["weights_from_kernel"] = Exercise(
     cases=[
         Case(lambda: (lambda q, k, v: (-torch.cdist(q, k)).exp() @ v, *_q_and_k(2, 3)),
              "right for PyTorch's kernel, wrong for one whose rows don't sum to 1: return attend(q, k, v) as it is"),
-        Case(lambda: (F.scaled_dot_product_attention, *(x.double() for x in _q_and_k(2, 3))),
-             "the identity must have the dtype of q, float64 here", _asked(lambda k: _eye(k).float())),
+        Case(lambda: (plain_attention, *_q_and_k()),
+             "right with batch and heads in front, wrong for queries (n, hd) alone: the axes in front are k.shape[:-2]",
+             lambda attend, q, k: attend(q, k, torch.eye(k.shape[-2]).repeat(*k.shape[:-3], k.shape[-3], 1, 1))),
+        Case(lambda: (plain_attention, *_q_and_k(2)),
+             "right with batch and heads in front, wrong with a single axis: the axes in front are k.shape[:-2]",
+             lambda attend, q, k: attend(q, k, _eye(k) if k.ndim == 2 else _eye(k).repeat(1, *[1] * (4 - k.ndim), 1, 1))),
+        Case(lambda: (plain_attention, *_q_and_k(2, 1, 3)),
+             "right with batch and heads in front, wrong with three axes: the axes in front are k.shape[:-2]"),
     ],
     mistakes={
         "v was all ones. Each row of weights sums to 1, so ones come out. Each key needs its own value: the identity":

@@ -216,8 +216,6 @@ EXERCISES["rollout"] = Exercise(reference=rollout, truth=_roll(),
         lambda maps: rollout(
             [(maps[0].mean(1, True) + torch.eye(maps[0].shape[-1])) / 2, *[a.mean(1, True) for a in maps[1:]]]
         ),
-    "right for float32, wrong for float64":
-        lambda maps: reduce(lambda out, a: _roll()([a]) @ out, maps, torch.eye(maps[0].shape[-1])),
 }, right=[_roll()], shape="from each token of the last layer to each of the input: (b, n, n)",
     otherwise="the result is not the product of the layers, the last on the left")  # fmt: skip
 

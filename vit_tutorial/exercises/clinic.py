@@ -179,6 +179,10 @@ EXERCISES["dead_norms"] = Exercise(
         Case(_on(_sick, "dead residual norm", change=lambda vit: sum(0 * p.sum() for p in vit.parameters()).backward()),
              "old gradients, all zeros, were taken for life. Use torch.autograd.grad, or set them to None first",
              _norms(lambda name, part: part.weight.grad is None, before=_backward), truth=FOUR),
+        Case(_on(_sick, "dead residual norm", change=lambda vit: vit.add_module("spare", nn.Linear(24, 7))),
+             "a linear layer that is never called was named as well: only LayerNorms are asked for",
+             _norms(lambda name, part: next(part.parameters()).grad is None, (nn.LayerNorm, nn.Linear),
+                    before=lambda model, images: (model.zero_grad(), _backward(model, images))), truth=FOUR),
         Case(NORM_FOR_SHOW, "the final norm exists here and is never called, so it is dead too: ask every LayerNorm",
              lambda model, images: [name for name in signs.dead_norms(model, images) if name.startswith("blocks")],
              truth=["norm"]),
@@ -233,13 +237,17 @@ class OddPatches(PatchEmbed):
 
 
 def _embed(kind: type | str, *sizes) -> Callable[[], tuple]:
-    """An embedding, with a bias that is not 0, and images for it; by default three channels in patches of 4×2."""
+    """An embedding, with a bias that is not 0, and images for it; by default three channels in patches of 4×2.
+
+    All numbers are small multiples of a quarter, so that sums are exact: nothing depends on how a test rounds.
+    """
 
     def given():
         img_size, _, in_chans, _ = sizes or SIZES
         embed = (partial(OddPatches, kind) if isinstance(kind, str) else kind)(*(sizes or SIZES))
-        nn.init.normal_(embed.proj.bias)
-        return embed, torch.randn(2 if sizes else 5, in_chans, *img_size)
+        for parameter in embed.proj.parameters():
+            parameter.data = torch.randint(-8, 9, parameter.shape) / 4
+        return embed, torch.randint(-8, 9, (2 if sizes else 5, in_chans, *img_size)) / 4
 
     return given
 
@@ -396,6 +404,18 @@ def _half(first: type, second: type) -> Around:
     return Around(lambda x, a, b: torch.cat([a(x)[..., :6], b(x)[..., 6:]], dim=-1), *layers)
 
 
+def _deaf(outputs: slice, place: int) -> Around:
+    """These places of the output don't see this place of the input; all others see everything."""
+    seen = torch.ones(12).index_fill(0, torch.tensor(place), 0.0)
+
+    def call(x, attention):
+        out = attention(x)
+        out[..., outputs] = attention(x * seen)[..., outputs]
+        return out
+
+    return Around(call, Attention(12, 3))
+
+
 def _quiet() -> Attention:
     layer = Attention(12, 3)
     nn.init.uniform_(layer.proj.weight, 1e-6, 1e-5)
@@ -439,6 +459,13 @@ EXERCISES["heads_see_everything"] = _verdict(
     (False, _layer(_half, patients.SlicedHeads, Attention),
      "only the second half of the output sees everything here. Look at every number of the output",
      _influence(lambda matrix: (matrix[-1] > 0).all())),
+    *((False, _layer(_deaf, outputs, place),
+       f"{who} the output doesn't see number {place} of a token here. Look at every number of the input", test)
+      for outputs, who, place, test in (
+          (slice(None), "all of", 0, _influence(lambda matrix: (matrix[:, -1] > 0).all())),
+          (slice(None), "all of", 11, _influence(lambda matrix: (matrix[:, 0] > 0).all())),
+          (slice(None), "all of", 5, _influence(lambda matrix: (matrix[:, [0, -1]] > 0).all())),
+          (slice(4, 5), "one number of", 7, _influence(lambda matrix: (matrix[[0, -1]] > 0).all())))),
     (True, _layer(Attention, 12, 1), "one head that sees everything was called sick",
      lambda attention, x: signs.heads_see_everything(attention, x) and getattr(attention, "num_heads", 2) > 1),
     (True, _layer(_quiet),
@@ -494,6 +521,11 @@ EXERCISES["scale_is_right"] = _verdict(
     (False, _scaled(lambda q: q.shape[1] ** -0.5 if q.ndim > 3 else 1.0),
      "a division by the root of the number of *heads* was not seen. Let h and head_dim differ",
      _asked_with((3, 2, 8, 5, 8))),
+    (False, _scaled(lambda q: 2 / q.shape[-1]),
+     "a division by head_dim / 2, as head_dim**1/2 is in Python, was not seen: for head_dim 4 it is the right number",
+     _asked_with((3, 2, 3, 5, 4))),
+    (False, _scaled(lambda q: 0.5),
+     "a division by 2, whatever head_dim is, was not seen: for head_dim 4 it is the right number. Take another"),
     (False, _scaled(lambda q: 0.95 * q.shape[-1] ** -0.5),
      "a scale that is off by 5 % was not seen. The tolerance is too wide, or the scores are too small",
      _asked_with(same=partial(torch.allclose, atol=0.2))),
@@ -538,6 +570,9 @@ EXERCISES["any_batch_size"] = _verdict(
     (False, _after(lambda z: z + (torch.arange(len(z)) == 2)[:, None]),
      "only row 2 is treated differently here. Compare every image of the batch",
      _batches(lambda model, images: _like(model(images)[-1:], model(images[-1:])))),
+    (False, _after(lambda z: z + 0.05 * (torch.arange(len(z)) > 0)[:, None]),
+     "all rows but the first are off by 0.05 here, far more than rounding: the tolerance is too wide",
+     _batches(_each_alone(partial(torch.allclose, atol=0.3)))),
     (False, _after(lambda z: z.squeeze(0)),
      "this model squeezes its output, so a batch of one image loses an axis. Try that size, and look at the shape",
      _batches(lambda model, images: _like(model(images)[:4], torch.cat([model(images[:2]), model(images[2:4])])))),

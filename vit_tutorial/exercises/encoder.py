@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from vit_tutorial.exercises.declaration import Case, Exercise
+from vit_tutorial.exercises.probes import gradient_of
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -36,9 +37,16 @@ def _over(root=lambda v, eps: (v + eps).sqrt(), dims=-1, correction=0):
     )
 
 
+def _or_gradient(fn, x, weight, *others):
+    """The result; the gradient of x, if that alone is to learn."""
+    result = fn(x, weight, *others)
+    return gradient_of(result, x) if x.requires_grad and not weight.requires_grad else result
+
+
 EXERCISES["layer_norm"] = Exercise(
     reference=layer_norm, truth=lambda x, w, b, eps: F.layer_norm(x, x.shape[-1:], w, b, eps),
     given=lambda b=2, n=5, d=6: _tokens(b, n, d, scale=2, shift=3), smallest={"d": 2}, tolerance=1e-4,
+    run=_or_gradient,
     otherwise="the numbers differ from F.layer_norm on ordinary tokens",
     cases=[
         Case(lambda: _tokens(2, 3, 4, 5), "right for x of 3 axes, wrong for 4. The channels are the last axis: dim=-1",
@@ -47,6 +55,10 @@ EXERCISES["layer_norm"] = Exercise(
         Case(lambda: (torch.ones(1, 6), *_tokens(6)[1:]),
              "eps is missing: a token whose channels are all equal divides zero by zero", _over(lambda v, _: v.sqrt())),
         Case(lambda: _tokens(5, 6, scale=0.01, eps=1e-4), "right on ordinary tokens, wrong on quiet ones: see eps"),
+        Case(lambda: ((given := _tokens(2, 5, 6, scale=2))[0].requires_grad_(), *given[1:]),
+             "the numbers are right, the gradient of x is not: it must flow through the mean and the variance as well. "
+             "torch.no_grad(), .detach() and .data hide a part of the computation from autograd",
+             _over(lambda v, eps: (v.detach() + eps).sqrt())),
     ], mistakes={
         "the statistics need keepdim=True to line up with x": lambda x, w, b, eps: (x - x.mean(-1)) / x.var(-1) * w + b,
         "the channels are gone. Take no mean of the result": lambda x, *others: layer_norm(x, *others).mean(-1),
@@ -429,11 +441,9 @@ class _Patient(nn.Module):
         return self.last(x)
 
 
-def _centered(y):
-    """Along each axis two neighbours become each other's negatives, so that every mean is exactly 0."""
-    for axis in range(y.ndim):
-        y = y - y.unflatten(axis, (-1, 2)).flip(axis + 1).flatten(axis, axis + 1)
-    return y
+def _beside_a_large_number(y):
+    """Sums and means of all outputs hold so large a number that rounding hides every change of the others."""
+    return y + F.one_hot(torch.tensor(0), y.numel()).reshape(y.shape) * 1e12
 
 
 def _norm(hint, truth, make, caught=None, name="norm1"):
@@ -483,7 +493,8 @@ EXERCISES["norm_is_alive"] = Exercise(
         _norm("norm1 of a post-norm block was called dead. Its outputs sum to a constant: compare them, not their sum",
               True, LAYER, _by_gradient(lambda grad: grad is not None and bool(grad.abs().max() > 1e-3), torch.sum)),
         _norm("a norm was called dead in a block whose outputs change, but not their mean: compare all outputs",
-              True, lambda: _Patient("norm1", last=_centered), _by_changing(equal=lambda a, b: a.mean() == b.mean())),
+              True, lambda: _Patient("norm1", last=_beside_a_large_number),
+              _by_changing(equal=lambda a, b: a.mean() == b.mean())),
         _norm("a norm was called dead whose branch is scaled by 1e-6. A dead one changes no bit: use torch.equal",
               True, lambda: _Patient("norm1", "norm2", loudness=1e-6), _by_changing(equal=torch.allclose)),
         _norm("a norm whose weight and bias are 0 was called dead: there, setting to 0 or multiplying changes nothing",
@@ -492,8 +503,10 @@ EXERCISES["norm_is_alive"] = Exercise(
               True, lambda: nn.Sequential(_Patient("norm1")), _by_changing(find_norm=getattr), "0.norm1"),
         _norm("a norm deeper inside the block, 0.norm2, was called alive: use block.get_submodule(name)",
               False, lambda: nn.Sequential(_Patient("norm1")), name="0.norm2"),
-        _norm("a norm was called alive whose branch is multiplied by 0: it has a gradient, but only zeros in it",
-              False, lambda: _Patient("norm1", loudness=0.0), _by_gradient(lambda grad: grad is not None)),
-    ], mistakes={"a fresh norm has weight 1 and bias 0 already: setting them to that changes nothing":
+    ],
+    # Whether a branch that is multiplied by 0 makes its norm dead, the statement leaves open.
+    notes=[_norm("a norm is called alive whose branch is multiplied by 0: it has a gradient, but only zeros in it",
+                 False, lambda: _Patient("norm1", loudness=0.0), _by_gradient(lambda grad: grad is not None))],
+    mistakes={"a fresh norm has weight 1 and bias 0 already: setting them to that changes nothing":
                  _by_changing(nn.LayerNorm.reset_parameters)},
     right=[_by_gradient(lambda grad: grad is not None and bool(grad.any()))])  # fmt: skip

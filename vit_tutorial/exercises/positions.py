@@ -149,9 +149,12 @@ EXERCISES["add_cls_token"] = Exercise(
     reference=add_cls_token, run=_or_gradient, explain=_which_part,
     truth=lambda tokens, cls: torch.stack([torch.vstack([cls[0], one]) for one in tokens]),
     given=lambda b=3, n=5, d=4: (torch.randn(b, n, d), torch.randn(1, 1, d)),
-    cases=[Case(lambda: (torch.randn(3, 5, 4), torch.randn(1, 1, 4).requires_grad_()),
-                "for a batch of 3 the gradients of 3 copies must add up",
-                _in_front(lambda cls, b: torch.cat([cls, cls.detach().expand(b - 1, -1, -1)])))],
+    notes=[Case(lambda: (torch.randn(3, 5, 4), torch.randn(1, 1, 4).requires_grad_()),
+                "the class token that was passed in gets another gradient than the sum over its copies, so it would not "
+                "learn as it should. .data, .detach(), torch.tensor(…) and nn.Parameter(…) cut it off", caught)
+           for caught in (_in_front(lambda cls, b: torch.cat([cls, cls.detach().expand(b - 1, -1, -1)])),
+                          _in_front(lambda cls, b: cls.detach().expand(b, -1, -1)),
+                          _in_front(lambda cls, b: torch.nn.Parameter(cls.clone()).expand(b, -1, -1)))],
     mistakes={
         "right for a batch of one only. torch.cat does not broadcast: expand cls_token": _in_front(lambda cls, b: cls),
         "the class token was added to every patch. It is one more token: torch.cat": lambda tokens, cls: tokens + cls,
@@ -164,10 +167,6 @@ EXERCISES["add_cls_token"] = Exercise(
         "the class token stands at the end. It is token 0, in front": lambda x, cls: add_cls_token(x, cls).roll(-1, 1),
         "only the first image has the class token": _in_front(lambda cls, b: F.pad(cls, (0, 0, 0, 0, 0, b - 1))),
         "the batch size 3 is hard-coded: take b from the tokens": _in_front(lambda cls, b: cls.expand(3, -1, -1)),
-        "no gradient reaches the class token, so it never learns: .data, .detach() and torch.tensor(…) cut it off":
-            _in_front(lambda cls, b: cls.detach().expand(b, -1, -1)),
-        "the gradient reaches a copy of the class token, not the one that was passed in":
-            _in_front(lambda cls, b: torch.nn.Parameter(cls.clone()).expand(b, -1, -1)),
     },
     right=[_in_front(lambda cls, b: cls.repeat(b, 1, 1)),
            lambda tokens, cls: F.pad(tokens, (0, 0, 1, 0)) + F.pad(cls, (0, 0, 0, tokens.shape[1]))],
