@@ -98,7 +98,13 @@ EXERCISES["gelu"] = Exercise(
     reference=gelu, truth=lambda x: x * torch.special.ndtr(x), otherwise="the numbers differ from x·Φ(x)",
     given=lambda b=2, n=31: (torch.linspace(-5, 5, b * n).reshape(b, n),),
     shape="the GELU acts on each number by itself",
-    mistakes={
+    cases=[
+        Case(lambda: (torch.linspace(-4, 4, 7),), "right for two axes, wrong for one: x may have any shape"),
+        Case(lambda: (torch.linspace(-4, 4, 48).reshape(2, 3, 2, 4),), "right for two axes, wrong for four: x may have "
+             "any shape"),
+        Case(lambda: (torch.linspace(-4, 4, 6, dtype=torch.float64).reshape(2, 3),), "right for float32, wrong for "
+             "float64: x may have any floating-point dtype"),
+    ], mistakes={
         "that is the tanh approximation. The exact GELU uses torch.erf": lambda x: F.gelu(x, approximate="tanh"),
         "that is x·sigmoid(1.702·x), an approximation. The exact one uses erf": lambda x: x * (1.702 * x).sigmoid(),
         "that is x·sigmoid(x), called SiLU or Swish. Φ is the normal distribution's, not the logistic one's": F.silu,
@@ -236,6 +242,11 @@ def _gradient(fn, x, p, training):
     return torch.isclose(gradient, result.detach() / x).all().float()[None]
 
 
+def _keeps_dtype(fn, x, p, training):
+    """1 if the result has the dtype of x."""
+    return torch.tensor([float(fn(x, p, training).dtype == x.dtype)])
+
+
 def _asked(question, *shape, p=0.25, training=True, dtype=torch.float32):
     """Arguments, with no zero in the images."""
     return lambda: (question, torch.rand(shape, dtype=dtype) + 1, p, training)
@@ -254,7 +265,7 @@ def _masked(shape=_per_image, scale=lambda p: 1 / (1 - p), draw=lambda p, s: tor
 
 
 EXERCISES["drop_path"] = Exercise(
-    reference=drop_path, truth=lambda x, p, training: x, dtype=True, explain=_draws_in_words,
+    reference=drop_path, truth=lambda x, p, training: x, explain=_draws_in_words,
     run=lambda fn, question, *args: question(fn, *args),
     cases=[
         Case(_asked(call, 200, 5, 6, training=False), "in evaluation nothing is dropped or scaled: return x as it is",
@@ -266,11 +277,11 @@ EXERCISES["drop_path"] = Exercise(
         Case(_asked(_draws, 200, 5, 6), truth=torch.tensor([1, 1, 0, 0.25, 0.25, 1, 1, 4 / 3, 4 / 3])),
         *(Case(_asked(_kind, *shape), "x may have any number of axes: use x.ndim, not 3")
           for shape in [(7, 3), (2, 3, 4, 5), (5,)]),
-        Case(_asked(_gradient, 40, 5, 6),
-             "the numbers are right, but the gradient isn't: no_grad(), .detach() or .data hides x from autograd",
+    ], notes=[
+        Case(_asked(_gradient, 40, 5, 6), "its gradient is another: no_grad(), .detach() or .data hides x of it",
              lambda x, p, training: drop_path(x.detach(), p, training), torch.ones(1)),
-        Case(_asked(_kind, 4, 5, 6, dtype=torch.float64), "right for float32, wrong for float64",
-             _in_training(lambda x, p: drop_path(x, p, True).float())),
+        Case(_asked(_keeps_dtype, 4, 5, 6, dtype=torch.float64), "float64 comes back with another dtype, or not at all",
+             _in_training(lambda x, p: drop_path(x, p, True).float()), torch.ones(1)),
     ], mistakes={
         "the wrong way round: drop images in training, not in evaluation": lambda x, p, t: drop_path(x, p, not t),
         "the factor 1 − p belongs in training, as a divisor. In evaluation x comes back as it is":

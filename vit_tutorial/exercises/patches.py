@@ -96,9 +96,10 @@ CUTS = ("(ph gh) (pw gw)", "(ph gh) (gw pw)", "(gh ph) (pw gw)")
 EXERCISES["patchify"] = Exercise(
     reference=patchify, truth=_cut,
     given=lambda b=2, c=3, gh=2, gw=4, ph=5, pw=7: (torch.rand(b, c, gh * ph, gw * pw), (ph, pw)),
-    cases=[Case(lambda: (torch.rand(2, 9, 12, 3).permute(0, 3, 1, 2)[:, :, 2:8, 3:9], (3, 2)), "wrong for images that "
-                "aren't contiguous in memory, such as a slice. Use reshape, which copies where it must, instead of view",
-                lambda images, patch: patchify(images.as_strided(images.shape, torch.empty(images.shape).stride()), patch))],
+    cases=[Case(lambda: (torch.rand(2, 9, 12, 3).permute(0, 3, 1, 2)[:, :, 2:8, 3:9], (3, 2)),
+                "wrong for images that aren't contiguous in memory, such as a slice. Use reshape, which copies where "
+                "it must, instead of view",
+                lambda x, patch: patchify(x.as_strided(x.shape, torch.empty(x.shape).stride()), patch))],
     notes=[Case(lambda: (torch.randint(0, 256, (2, 3, 4, 6), dtype=torch.uint8), (2, 3)),
                 "it fails for images of bytes. Cutting needs no arithmetic, so a reshape does it for any dtype")],
     mistakes={

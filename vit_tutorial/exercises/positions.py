@@ -150,8 +150,8 @@ EXERCISES["add_cls_token"] = Exercise(
     truth=lambda tokens, cls: torch.stack([torch.vstack([cls[0], one]) for one in tokens]),
     given=lambda b=3, n=5, d=4: (torch.randn(b, n, d), torch.randn(1, 1, d)),
     notes=[Case(lambda: (torch.randn(3, 5, 4), torch.randn(1, 1, 4).requires_grad_()),
-                "the class token that was passed in gets another gradient than the sum over its copies, so it would not "
-                "learn as it should. .data, .detach(), torch.tensor(…) and nn.Parameter(…) cut it off", caught)
+                "the class token that was passed in gets another gradient than the sum over its copies, so it would "
+                "not learn as it should. .data, .detach(), torch.tensor(…) and nn.Parameter(…) cut it off", caught)
            for caught in (_in_front(lambda cls, b: torch.cat([cls, cls.detach().expand(b - 1, -1, -1)])),
                           _in_front(lambda cls, b: cls.detach().expand(b, -1, -1)),
                           _in_front(lambda cls, b: torch.nn.Parameter(cls.clone()).expand(b, -1, -1)))],
@@ -204,7 +204,6 @@ def _wrong_columns(got, want, *_):
     return f"columns {wrong} differ from the formula" if 0 < len(wrong) < want.shape[1] else ""
 
 
-FLOAT32 = "the numbers are right, but not float32: added to the tokens, they change their dtype. End with .float()"
 EXERCISES["sincos_1d"] = Exercise(
     reference=sincos_1d, truth=_sincos_table, given=lambda n=7, d=10: (n, d),
     explain=_wrong_columns, tolerance=1e-4, dtype=True,
@@ -234,7 +233,8 @@ EXERCISES["sincos_1d"] = Exercise(
         "an odd dim has one cosine less": lambda n, dim: sincos_1d(n, dim + dim % 2),
         "positions are rows, features columns": lambda n, dim: sincos_1d(n, dim).T,
         "there is no batch axis": lambda n, dim: sincos_1d(n, dim)[None],
-        FLOAT32: lambda n, dim: sincos_1d(n, dim).double(),
+        "the numbers are right, but not float32: added to the tokens, they change their dtype. End with .float()":
+            lambda n, dim: sincos_1d(n, dim).double(),
     },
     right=[_sincos()],
     shape="one row for each position, one column for each feature, no batch axis",
@@ -367,7 +367,7 @@ def _as(pattern, **sizes):
 
 EXERCISES["sincos_2d"] = Exercise(
     reference=sincos_2d, truth=_of_both(lambda n, dim: _sincos_table(n, dim // 2)),
-    given=lambda gh=3, gw=5, pairs=3: ((gh, gw), 4 * pairs), tolerance=1e-4, dtype=True,
+    given=lambda gh=3, gw=5, pairs=3: ((gh, gw), 4 * pairs), tolerance=1e-4,
     mistakes={
         "the halves are swapped: first the row, then the column": lambda grid, d: sincos_2d(grid, d).roll(d // 2, 1),
         "the grid is flattened column by column: patches come row by row": _as("(gh gw) d -> (gw gh) d"),
@@ -384,7 +384,6 @@ EXERCISES["sincos_2d"] = Exercise(
         "row and column take turns: give each a half": _as("(gh gw) (two half) -> (gh gw) (half two)", two=2),
         "each half must be sincos_1d of dim/2: yours make 2·dim columns": lambda grid, d: sincos_2d(grid, 2 * d),
         "the grid still has two axes: flatten it, row by row": _as("(gh gw) d -> gh gw d"),
-        FLOAT32: lambda grid, dim: sincos_2d(grid, dim).double(),
     },
     right=[_of_both(lambda n, dim: sincos_1d(n, dim // 2))],
     explain=lambda got, want, grid, dim: (

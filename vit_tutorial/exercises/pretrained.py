@@ -378,6 +378,8 @@ LINEAR_PROBE = {
 EXERCISES["linear_probe"] = Exercise(
     reference=linear_probe, truth=_by_sklearn, mistakes=LINEAR_PROBE, right=[_ridge(), _by_sklearn],
     given=_features, smallest={"n": 10, "d": 2, "k": 3}, without=("gradient",), tolerance=1e-3,
+    cases=[Case(lambda: (_features()[0].double(), *_features()[1:]),
+                "right for float32, wrong for float64: weight and bias have the dtype of the features")],
     shape="Two tensors, weight (k, d) and bias (k,)",
     otherwise="that is not the minimum of the squared error plus the penalty",
 )  # fmt: skip

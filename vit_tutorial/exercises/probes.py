@@ -20,7 +20,7 @@ WORDS = {
 
 
 def questions(task: Exercise) -> Iterator[Case]:
-    """The case of the chapter, those of the declaration, other sizes, and a second call: what an answer must get right."""
+    """The case of the chapter, those of the declaration, other sizes, and a second call."""
     yield from [Case(task.given), *task.cases] if task.given else task.cases
     if not task.given:
         return
