@@ -141,7 +141,7 @@ EXERCISES["images_are_independent"] = _verdict(
     (False, _after(lambda z: z + 0.5 * z.roll(-1, dims=0), MEAN),
      "each image is disturbed only by the one after it here, image 0 by image 1. Exchange *all* other images",
      _rows(_new(4))),
-    (False, _after(lambda z: z + 0.02 * z.mean(dim=0), MEAN),
+    (False, _after(lambda z: z + 0.1 * z.mean(dim=0), MEAN),
      "an influence of a few percent was overlooked. Rounding is a hundred times smaller than your tolerance",
      _rows(_new(1, 2, 3, 4), partial(torch.allclose, atol=5e-3))),
     (True, _after(lambda z: z + 1e-6 * len(z), MEAN),
@@ -223,6 +223,7 @@ ODD = {
         rearrange(x, "b c (gh ph) (gw pw) -> b c (gh pw) (gw ph)", ph=2, pw=2)
     ),
     "other images off": lambda conv, x: conv(x) + (torch.arange(len(x)) > 0)[:, None, None],
+    "last heard twice": lambda conv, x: (tokens := conv(x)) + F.pad(tokens[:, -1:], (0, 0, 0, tokens.shape[1] - 1)),
     "class token in front": lambda conv, x: F.pad(conv(x), (0, 0, 1, 0)),
 }  # fmt: skip
 
@@ -289,6 +290,8 @@ EXERCISES["patches_stay_together"] = _verdict(
      "with one channel the reshape was not seen: each patch's pixels go to two tokens there", _or_scrambled(1)),
     (False, _embed("last two torn"), "only the last two patches have exchanged pixels here. Look at *every* patch",
      _patches(only=slice(1))),
+    (False, _embed("last heard twice"), "only the last patch moves two tokens here. Look at *every* patch",
+     _patches(only=slice(-1))),
     (False, _embed("last channel shifted"),
      "only one channel goes to the wrong tokens here. Change the pixels in *all* channels",
      _patches(channels=slice(1))),
@@ -550,8 +553,12 @@ def _like(a, b):
     return a.shape == b.shape and torch.allclose(a, b, rtol=1e-3, atol=1e-4)
 
 
+def _alone(model, images):
+    return torch.stack([model(image[None])[0] for image in images])
+
+
 def _each_alone(close=_like):
-    return lambda model, images: close(model(images), torch.stack([model(image[None])[0] for image in images]))
+    return lambda model, images: close(model(images), _alone(model, images))
 
 
 EXERCISES["any_batch_size"] = _verdict(
@@ -573,6 +580,9 @@ EXERCISES["any_batch_size"] = _verdict(
     (False, _after(lambda z: z + 0.05 * (torch.arange(len(z)) > 0)[:, None]),
      "all rows but the first are off by 0.05 here, far more than rounding: the tolerance is too wide",
      _batches(_each_alone(partial(torch.allclose, atol=0.3)))),
+    (False, _after(lambda z: z + 0.3 * torch.arange(len(z)).sub(2).sign().mul(torch.arange(len(z)) % 2)[:, None]),
+     "two rows are off here, one up and one down, so that the mean stays. Compare every image of the batch",
+     _batches(lambda model, images: _like(model(images).mean(0), _alone(model, images).mean(0)))),
     (False, _after(lambda z: z.squeeze(0)),
      "this model squeezes its output, so a batch of one image loses an axis. Try that size, and look at the shape",
      _batches(lambda model, images: _like(model(images)[:4], torch.cat([model(images[:2]), model(images[2:4])])))),
