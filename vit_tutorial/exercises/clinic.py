@@ -316,6 +316,14 @@ def embed_matches_conv(embed: nn.Module, images: Float[Tensor, "b c H W"]) -> bo
     return tokens.shape == expected.shape and torch.allclose(tokens, expected, rtol=1e-4, atol=1e-5)
 
 
+def _by_unfold(embed, images):
+    """The convolution from patches, with the tolerance that torch.allclose has by itself."""
+    conv, tokens = embed.proj, embed(images)
+    patches = F.unfold(images, conv.kernel_size, stride=conv.stride).mT
+    expected = F.linear(patches, conv.weight.flatten(1), conv.bias)
+    return tokens.shape == expected.shape and torch.allclose(tokens, expected)
+
+
 def _conv(part, images_of=lambda images: images):
     """Compares a part of the tokens with that part of the convolution's."""
 
@@ -354,6 +362,7 @@ EXERCISES["embed_matches_conv"] = _verdict(
     (False, _embed("class token in front"),
      "a token more than the convolution has: that should be answered by False. Compare the shapes first",
      _conv(lambda tokens: tokens)),
+    right=[_by_unfold],
 )  # fmt: skip
 
 

@@ -37,6 +37,13 @@ def _over(root=lambda v, eps: (v + eps).sqrt(), dims=-1, correction=0):
     )
 
 
+def _by_module(x, weight, bias, eps):
+    """PyTorch's own layer, with the weights copied in."""
+    norm = nn.LayerNorm(x.shape[-1], eps)
+    norm.load_state_dict({"weight": weight, "bias": bias})
+    return norm(x)
+
+
 def _or_gradient(fn, x, weight, *others):
     """The result; the gradient of x, if that alone is to learn."""
     result = fn(x, weight, *others)
@@ -83,7 +90,7 @@ EXERCISES["layer_norm"] = Exercise(
         **{f"eps is an argument; you wrote {one} into the formula": _over(lambda v, _, one=one: (v + one).sqrt())
            for one in (1e-5, 1e-6, 1e-12)},
     }, right=[
-        lambda x, w, b, eps: F.layer_norm(x, w.shape, w, b, eps),
+        _by_module, lambda x, w, b, eps: F.layer_norm(x, w.shape, w, b, eps),
         lambda x, w, b, eps: ((y := x - x.mean(-1, True)) * (y.square().mean(-1, True) + eps).rsqrt()).mul(w).add(b),
     ])  # fmt: skip
 
@@ -239,7 +246,7 @@ def _gradient(fn, x, p, training):
     leaf = x.clone().requires_grad_()
     result = fn(leaf, p, training)
     (gradient,) = torch.autograd.grad(result.sum(), leaf) if result.requires_grad else (0 * x - 1,)
-    return torch.isclose(gradient, result.detach() / x).all().float()[None]
+    return torch.isclose(gradient.double(), result.detach().double() / x).all().float()[None]
 
 
 def _keeps_dtype(fn, x, p, training):
@@ -520,4 +527,6 @@ EXERCISES["norm_is_alive"] = Exercise(
                  False, lambda: _Patient("norm1", loudness=0.0), _by_gradient(lambda grad: grad is not None))],
     mistakes={"a fresh norm has weight 1 and bias 0 already: setting them to that changes nothing":
                  _by_changing(nn.LayerNorm.reset_parameters)},
-    right=[_by_gradient(lambda grad: grad is not None and bool(grad.any()))])  # fmt: skip
+    right=[_by_gradient(lambda grad: grad is not None and bool(grad.any())),
+           _by_gradient(lambda grad: grad is not None and bool(grad.any()), torch.sum)],
+)  # fmt: skip

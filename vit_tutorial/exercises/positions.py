@@ -253,6 +253,14 @@ def _dot_over(lengths):
     return lambda table: table @ table.T / lengths(table.norm(dim=1, keepdim=True))
 
 
+def _cosines_of_floats(table):
+    """One by one in Python's own numbers, through which no gradient flows."""
+    rows = table.tolist()
+    dots = [[sum(x * y for x, y in zip(a, b, strict=True)) for b in rows] for a in rows]
+    lengths = [math.hypot(*row) for row in rows]
+    return torch.tensor(dots, dtype=torch.float64) / torch.tensor([[a * b for b in lengths] for a in lengths])
+
+
 EXERCISES["position_similarity"] = Exercise(
     reference=position_similarity, given=lambda n=6, d=4: (torch.randn(n, d) + 1,),
     truth=lambda table: F.cosine_similarity(table[:, None], table[None], dim=-1),
@@ -274,7 +282,7 @@ EXERCISES["position_similarity"] = Exercise(
         "rows are compared with rows: (n, d) times (d, n)": lambda table: position_similarity(table.T),
         "each row was compared with itself only. Every row meets every other": lambda x: F.cosine_similarity(x, x),
     },
-    right=[lambda table: F.normalize(table, dim=1) @ F.normalize(table, dim=1).T],
+    right=[_cosines_of_floats, lambda table: F.normalize(table, dim=1) @ F.normalize(table, dim=1).T],
     explain=lambda got, want, table: ("the diagonal is 1, but other entries are not the cosine between rows i and j"
         if same(got.diagonal(), want.diagonal(), 1e-4) else "the diagonal is not 1: each position equals itself"),
     shape="rows are compared with rows: (n, d) times (d, n)",
