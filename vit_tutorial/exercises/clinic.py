@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,7 @@ from vit_tutorial.attention import Attend, Attention, PerHeadAttention, fused_at
 from vit_tutorial.clinic import signs
 from vit_tutorial.config import ViTConfig
 from vit_tutorial.exercises.declaration import Case, Exercise
+from vit_tutorial.exercises.guard import CheckFailed
 from vit_tutorial.model import ViT
 from vit_tutorial.patches import LinearPatchEmbed, PatchEmbed
 
@@ -25,10 +27,10 @@ EVAL = "a healthy model with dropout was called sick. In training mode no two ca
 NEAR, ROUNDING = partial(torch.allclose, rtol=1e-4, atol=1e-5), partial(torch.allclose, rtol=0, atol=2e-6)
 
 
-def _verdict(reference: Callable, true_means: str, *rows: tuple, right=()) -> Exercise:
+def _verdict(reference: Callable, true_means: str, *rows: tuple, **others: Any) -> Exercise:
     """An exercise from rows: the right answer, what is asked about, what to say to another, a test that gives it."""
     cases = [Case(given, said, *caught, truth=truth) for truth, given, said, *caught in rows]
-    return Exercise(reference=reference, true_means=true_means, cases=cases, right=right)
+    return Exercise(reference=reference, true_means=true_means, cases=cases, **others)
 
 
 def _sick(name: str, config: ViTConfig = CONFIG) -> ViT:
@@ -240,14 +242,14 @@ class OddPatches(PatchEmbed):
 def _embed(kind: type | str, *sizes) -> Callable[[], tuple]:
     """An embedding, with a bias that is not 0, and images for it; by default three channels in patches of 4×2.
 
-    All numbers are small multiples of a quarter, so that sums are exact: nothing depends on how a test rounds.
+    All numbers are multiples of small powers of two, so that sums are exact: nothing depends on how a test rounds.
     """
 
     def given():
         img_size, _, in_chans, _ = sizes or SIZES
         embed = (partial(OddPatches, kind) if isinstance(kind, str) else kind)(*(sizes or SIZES))
-        for parameter in embed.proj.parameters():
-            parameter.data = torch.randint(-8, 9, parameter.shape) / 4
+        for parameter, least in ((embed.proj.weight, 64), (embed.proj.bias, 8)):
+            parameter.data = torch.randint(-8, 9, parameter.shape) / least
         return embed, torch.randint(-8, 9, (2 if sizes else 5, in_chans, *img_size)) / 4
 
     return given
@@ -366,14 +368,14 @@ EXERCISES["embed_matches_conv"] = _verdict(
 )  # fmt: skip
 
 
-def _loud_stream(compare, mode=nn.Module.eval):
+def _loud_stream(compare, mode=nn.Module.eval, place=-1, louder=lambda out: 10 * out):
     """Compares the logits before and after the last block's output is made 10 times as large."""
 
     def fn(model, images):
         mode(model)
         with torch.no_grad():
             before = model(images)
-            hook = model.blocks[-1].register_forward_hook(lambda block, inputs, out: 10 * out)
+            hook = model.blocks[place].register_forward_hook(lambda block, inputs, out: louder(out))
             after = model(images)
         hook.remove()
         return bool(compare(before, after))
@@ -407,6 +409,14 @@ EXERCISES["ends_with_norm"] = _verdict(
      "a head with large biases hid the missing norm. With a norm the logits don't change at all",
      _loud_stream(lambda a, b: not torch.allclose(10 * a, b, rtol=1e-3, atol=1e-4))),
     (True, _on(ViT, FORGETFUL), EVAL, _loud_stream(WIDE, mode=lambda model: None)),
+    (True, _on(ViT, replace(CONFIG, depth=3)),
+     "right for two blocks, wrong for three: the last one is model.blocks[-1]", _loud_stream(WIDE, place=1)),
+    (True, _on(ViT, CONFIG, change=lambda vit: vit.add_module("norm", nn.RMSNorm(24))),
+     "an RMSNorm was said to be none. It divides by the size and subtracts no mean: multiply by 10, don't add",
+     _loud_stream(WIDE, louder=lambda out: 10 + out)),
+    (False, _on(_sick, "no final norm", change=lambda vit: nn.init.constant_(vit.head.bias, 3)),
+     "logits that are 3 and a little hid the missing norm: rtol and atol of 1e-3 find it",
+     _loud_stream(partial(torch.allclose, rtol=0.5))),
 )  # fmt: skip
 
 
@@ -586,7 +596,7 @@ EXERCISES["any_batch_size"] = _verdict(
     (False, _after(lambda z: z + (torch.arange(len(z)) == 2)[:, None]),
      "only row 2 is treated differently here. Compare every image of the batch",
      _batches(lambda model, images: _like(model(images)[-1:], model(images[-1:])))),
-    (False, _after(lambda z: z + 0.05 * (torch.arange(len(z)) > 0)[:, None]),
+    (False, _after(lambda z: 2 + z + 0.05 * (torch.arange(len(z)) > 0)[:, None]),
      "all rows but the first are off by 0.05 here, far more than rounding: the tolerance is too wide",
      _batches(_each_alone(partial(torch.allclose, atol=0.3)))),
     (False, _after(lambda z: z + 0.3 * torch.arange(len(z)).sub(2).sign().mul(torch.arange(len(z)) % 2)[:, None]),
@@ -645,6 +655,15 @@ def _accuracies_only(select):
     return select(first) == select(second)
 
 
+def _of_six(fn, select):
+    def watched(history):
+        if len(history) != 6:
+            raise CheckFailed(f"make histories of exactly six epochs; select got one of {len(history)}")
+        return select(history)
+
+    return fn(watched)
+
+
 EXERCISES["chosen_without_the_test_set"] = _verdict(
     signs.chosen_without_the_test_set, "that the test set has no say",
     (True, lambda: (patients.last_epoch,),
@@ -671,4 +690,6 @@ EXERCISES["chosen_without_the_test_set"] = _verdict(
     (False, lambda: (lambda history: 1 + patients.best_on_test(history[1:-1]),),
      "this one takes the best epoch on the test set, but never the first or last. Let each epoch be the best in turn",
      _moves(_spike(0), _spike(5))),
+    run=_of_six, mistakes={"histories of exactly six epochs": lambda select: len({select(_history(test) * 2)
+                           for test in (_spike(0), _spike(5))}) == 1},
 )  # fmt: skip
