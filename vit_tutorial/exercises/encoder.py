@@ -335,6 +335,8 @@ EXERCISES["drop_path_rates"] = Exercise(
         Case(lambda: (0.7, 12), "right for 0.3 and 5 blocks, wrong for 0.7 and 12"),
         Case(lambda: (0.2, 1), "a single block is the first one: its rate is 0",
              lambda rate, depth: drop_path_rates(rate, depth) if depth > 1 else [rate]),
+        Case(lambda: (0.4, 2), "of two blocks the first has rate 0 and the second drop_path_rate",
+             _each(lambda r, i, n: r * i / max(n - 1, 2 * (n > 1), 1))),
         Case(lambda: (0.0, 4), "with drop_path_rate 0 every block has rate 0"),
     ], mistakes={
         "the last block stays below the rate: depth blocks have depth − 1 steps": _each(lambda r, i, n: r * i / n),
