@@ -58,6 +58,14 @@ def test_each_mistake_gets_its_own_hint(name):
         assert hint in said, f"{name}: wanted {hint!r}, got {said!r}"
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if any(case.caught for case in find(name).notes)])
+def test_what_the_statement_does_not_ask_is_a_note(name, capsys):
+    for case in find(name).notes:
+        if case.caught:
+            assert exercise(name, case.caught) is case.caught
+            assert f"(Note: {case.hint})" in capsys.readouterr().out
+
+
 ODD = {
     "None": lambda: None,
     "set": lambda: {1, 2},

@@ -61,11 +61,7 @@ PROBED = [
     ("wrong for 1. Is a size written in by hand, or does a squeeze()", lambda x: centre(x).squeeze(0)),
     ("right for 2 images, wrong for 3. Is a size", lambda x: torch.stack([centre(x[0]), centre(x[1])])),
     ("right for 4 dim, wrong for 5", lambda x: x - x.sum(-1, keepdim=True) / (4 if x.shape[-1] > 3 else x.shape[-1])),
-    ("do not stand in memory in order", lambda x: centre(x.view(-1, x.shape[-1])).view(x.shape)),
-    ("wrong for float64", lambda x: x - x @ torch.full((x.shape[-1], 1), 1 / x.shape[-1])),
-    ("no gradient flows back", lambda x: centre(x.detach())), ("got (2, 3).", lambda x: x.mean(-1)),
-    ("the gradient is not: a part", lambda x: x - x.detach().mean(dim=-1, keepdim=True)),
-    ("the gradient is not: a", lambda x: centre(x) / 2 + centre(x).detach() / 2),
+    ("got (2, 3).", lambda x: x.mean(-1)),
     ("a second call", again), ("gradients were left switched off", gradients_off),
     ("raised NotImplementedError: ", lambda x: torch.nn.Module()(x)),  # PyTorch's own, which has a message
     ("raised SystemExit", lambda x: sys.exit()), ("raised SystemExit", lambda x: exit()),
@@ -82,6 +78,36 @@ def test_what_the_engine_asks_of_every_answer(hint, answer):
     assert told(CENTRE, centre) == ""
     assert hint in f"^{told(CENTRE, answer)}$"
     assert torch.is_grad_enabled()
+
+
+def spoils_its_graph(x):
+    y = x.exp()
+    result = centre(y.log())
+    y.add_(1)  # which the logarithm needs in the backward pass
+    return result
+
+
+NOTED = [
+    ("", centre), ("the result is torch.float64, ours torch.float32", lambda x: centre(x.double())),
+    ("do not stand in memory in order", lambda x: centre(x.view(-1, x.shape[-1])).view(x.shape)),
+    ("fails for float64", lambda x: x - x @ torch.full((x.shape[-1], 1), 1 / x.shape[-1])),
+    ("no gradient flows back", lambda x: centre(x.detach())), ("no gradient flows", torch.no_grad()(centre)),
+    ("a part of the computation is hidden", lambda x: x - x.detach().mean(dim=-1, keepdim=True)),
+    ("a part of the computation is hidden", lambda x: centre(x) / 2 + centre(x).detach() / 2),
+    ("its gradient can't be computed", spoils_its_graph),
+    ("no new token", lambda x: centre(x) if x.ndim > 1 else None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "answer"), NOTED)
+def test_what_no_statement_asks_is_a_note_beside_correct(said, answer, capsys):
+    single = Case(lambda: (torch.tensor([1.0, 3]),), "no new token", truth=torch.tensor([-1.0, 1]))
+    asked = replace(CENTRE, notes=[single])
+    assert exercise("centre", answer, {"centre": asked}) is answer
+    shown = capsys.readouterr().out
+    assert shown.startswith("centre: correct. ")
+    assert ("\n(Note: " in shown and said in shown) if said else "Note" not in shown
+    assert len(shown.splitlines()) == 1 + bool(said)
 
 
 def test_the_mistake_is_named_that_agrees_in_most_cases():

@@ -223,9 +223,8 @@ def _without_results(name: str, task: Exercise) -> Exercise:
     for key in ("exercises", "classroom"):
         vars(ours["vit_tutorial"]).pop(key, None)
     cases = [dataclasses.replace(case, caught=None) for case in task.cases]
-    return dataclasses.replace(
-        task, reference=_gone, truth=None, cases=cases, mistakes={}, right=(), explain=None, otherwise="", shape=""
-    )
+    nothing = {"mistakes": {}, "notes": (), "right": (), "otherwise": "", "shape": "", "explain": None}
+    return dataclasses.replace(task, reference=_gone, truth=None, cases=cases, **nothing)
 
 
 def _gone(*args: Any) -> None:

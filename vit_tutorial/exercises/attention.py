@@ -11,7 +11,7 @@ from einops import rearrange
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from vit_tutorial.attention import attention_weights
+from vit_tutorial.attention import attention_weights, plain_attention
 from vit_tutorial.exercises.declaration import Case, Exercise
 from vit_tutorial.exercises.guard import CheckFailed, Guard, same
 
@@ -86,7 +86,11 @@ EXERCISES["softmax_rows"] = Exercise(
              _over(less=lambda s: s.mean(-1, keepdim=True))),
         Case(lambda: (torch.randn(2, 3), True), _NO_SOFTMAX, lambda s: F.softmax(s, -1)),
         Case(lambda: (torch.randn(1, 6),), "wrong for a single row: its axis must stay"),
+        Case(lambda: (torch.randn(2, 4, dtype=torch.float64),), "right for float32, wrong for float64: use any dtype"),
     ],
+    notes=[Case(_rows([3, 1, 2], [0, 0, 5]), "it fails for scores that are whole numbers",
+                lambda s: torch.empty_like(s).copy_(softmax_rows(s)),
+                torch.tensor([[3.0, 1, 2], [0, 0, 5]]).softmax(-1))],
     mistakes={
         "your columns sum to 1, not your rows. Sum over the last axis, dim=-1": _over(lambda e: e.sum(-2, True)),
         "all numbers together sum to 1. Each row must: sum over dim=-1, not over everything": _over(lambda e: e.sum()),
@@ -221,6 +225,12 @@ def row_entropy(weights: Tensor) -> Tensor:
     return -torch.xlogy(weights, weights).sum(dim=-1)
 
 
+def _entropy_of_floats(weights):
+    """Row by row in Python's own numbers, through which no gradient flows."""
+    rows = weights.reshape(-1, weights.shape[-1]).tolist()
+    return torch.tensor([-sum(w * math.log(w) for w in row if w) for row in rows]).reshape(weights.shape[:-1])
+
+
 EXERCISES["row_entropy"] = Exercise(
     reference=row_entropy, given=lambda b=2, n=3, m=8: (torch.randn(b, n, m).softmax(-1),),
     truth=lambda weights: torch.distributions.Categorical(probs=weights, validate_args=False).entropy(),
@@ -250,7 +260,8 @@ EXERCISES["row_entropy"] = Exercise(
         "a softmax was taken of weights, which are a softmax already": lambda w: row_entropy(w.softmax(-1)),
         "that is the perplexity, exp of the entropy. Leave out the exp": lambda w: row_entropy(w).exp(),
     },
-    right=[lambda w: torch.special.entr(w).sum(-1), lambda w: -(w * w.clamp_min(1e-30).log()).sum(-1),
+    right=[_entropy_of_floats, lambda w: torch.special.entr(w).sum(-1),
+           lambda w: -(w * w.clamp_min(1e-30).log()).sum(-1),
            lambda w: torch.distributions.Categorical(w).entropy()],
     shape="Weights (..., n, m) give one entropy for each row, (..., n)", otherwise="sum −w·log w over the row",
 )  # fmt: skip
@@ -380,8 +391,14 @@ EXERCISES["weights_from_kernel"] = Exercise(
     cases=[
         Case(lambda: (lambda q, k, v: (-torch.cdist(q, k)).exp() @ v, *_q_and_k(2, 3)),
              "right for PyTorch's kernel, wrong for one whose rows don't sum to 1: return attend(q, k, v) as it is"),
-        Case(lambda: (F.scaled_dot_product_attention, *(x.double() for x in _q_and_k(2, 3))),
-             "the identity must have the dtype of q, float64 here", _asked(lambda k: _eye(k).float())),
+        Case(lambda: (plain_attention, *_q_and_k()),
+             "right with batch and heads in front, wrong for queries (n, hd) alone: the axes in front are k.shape[:-2]",
+             lambda attend, q, k: attend(q, k, torch.eye(k.shape[-2]).repeat(*k.shape[:-3], k.shape[-3], 1, 1))),
+        Case(lambda: (plain_attention, *_q_and_k(2)),
+             "right with batch and heads in front, wrong with a single axis: the axes in front are k.shape[:-2]",
+             lambda attend, q, k: attend(q, k, _eye(k) if k.ndim == 2 else _eye(k)[(None,) * (4 - k.ndim)])),
+        Case(lambda: (plain_attention, *_q_and_k(2, 1, 3)),
+             "right with batch and heads in front, wrong with three axes: the axes in front are k.shape[:-2]"),
     ],
     mistakes={
         "v was all ones. Each row of weights sums to 1, so ones come out. Each key needs its own value: the identity":

@@ -216,8 +216,6 @@ EXERCISES["rollout"] = Exercise(reference=rollout, truth=_roll(),
         lambda maps: rollout(
             [(maps[0].mean(1, True) + torch.eye(maps[0].shape[-1])) / 2, *[a.mean(1, True) for a in maps[1:]]]
         ),
-    "right for float32, wrong for float64":
-        lambda maps: reduce(lambda out, a: _roll()([a]) @ out, maps, torch.eye(maps[0].shape[-1])),
 }, right=[_roll()], shape="from each token of the last layer to each of the input: (b, n, n)",
     otherwise="the result is not the product of the layers, the last on the left")  # fmt: skip
 
@@ -255,7 +253,7 @@ EXERCISES["weight_gradient"] = Exercise(reference=weight_gradient, truth=_autogr
     "a softmax was put on top: a gradient is not a weight": lambda g, v: weight_gradient(g, v).softmax(-1),
     "three heads are written in by hand; v.shape[1] has their number":
         lambda g, v: rearrange(g, "b n (h hd) -> b h n hd", h=3) @ v.mT,
-}, right=[lambda g, v: torch.einsum("bnhc,bhmc->bhnm", g.unflatten(-1, (v.shape[1], -1)), v)],
+}, right=[_autograd, lambda g, v: torch.einsum("bnhc,bhmc->bhnm", g.unflatten(-1, (v.shape[1], -1)), v)],
     shape="a gradient for each weight: (b, h, n, n)",
     otherwise="autograd has another gradient at the weights, on the path that holds them")  # fmt: skip
 
@@ -276,6 +274,14 @@ def _distance(tokens=lambda w, c: w[:, :, c.num_prefix_tokens :, c.num_prefix_to
         return (scale(tokens(weights, config)) * far(down, right)).sum(-1).mean(-1)
 
     return fn
+
+
+def _by_meshgrid(weights, config):
+    """From coordinates in float32, whatever the weights are."""
+    axes = (size * torch.arange(count) for size, count in zip(config.patch_size, config.grid_size, strict=True))
+    places = torch.stack([axis.flatten() for axis in torch.meshgrid(*axes, indexing="ij")], dim=1).float()
+    kept = _rows(weights[:, :, config.num_prefix_tokens :, config.num_prefix_tokens :])
+    return torch.einsum("bhij,ij->bhi", kept, torch.cdist(places, places)).mean(-1)
 
 
 def _looks(b=2, h=3, gh=3, gw=4, ph=2, pw=5, pool="cls"):
@@ -319,7 +325,7 @@ EXERCISES["mean_distance"] = Exercise(reference=mean_distance, truth=_distance()
         lambda w, c: mean_distance(w, c) * c.num_patches,
     "every patch was counted equally: weight each distance by its attention":
         _distance(lambda w, c: torch.ones_like(w[:, :, 1:, 1:])),
-}, right=[_distance()], shape="one distance for each image and head: (b, h)",
+}, right=[_distance(), _by_meshgrid], shape="one distance for each image and head: (b, h)",
     otherwise="on a grid of 3×4 patches of 2×5 pixels the distances are wrong")  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,7 @@ from vit_tutorial.attention import Attend, Attention, PerHeadAttention, fused_at
 from vit_tutorial.clinic import signs
 from vit_tutorial.config import ViTConfig
 from vit_tutorial.exercises.declaration import Case, Exercise
+from vit_tutorial.exercises.guard import CheckFailed
 from vit_tutorial.model import ViT
 from vit_tutorial.patches import LinearPatchEmbed, PatchEmbed
 
@@ -25,10 +27,10 @@ EVAL = "a healthy model with dropout was called sick. In training mode no two ca
 NEAR, ROUNDING = partial(torch.allclose, rtol=1e-4, atol=1e-5), partial(torch.allclose, rtol=0, atol=2e-6)
 
 
-def _verdict(reference: Callable, true_means: str, *rows: tuple, right=()) -> Exercise:
+def _verdict(reference: Callable, true_means: str, *rows: tuple, **others: Any) -> Exercise:
     """An exercise from rows: the right answer, what is asked about, what to say to another, a test that gives it."""
     cases = [Case(given, said, *caught, truth=truth) for truth, given, said, *caught in rows]
-    return Exercise(reference=reference, true_means=true_means, cases=cases, right=right)
+    return Exercise(reference=reference, true_means=true_means, cases=cases, **others)
 
 
 def _sick(name: str, config: ViTConfig = CONFIG) -> ViT:
@@ -141,7 +143,7 @@ EXERCISES["images_are_independent"] = _verdict(
     (False, _after(lambda z: z + 0.5 * z.roll(-1, dims=0), MEAN),
      "each image is disturbed only by the one after it here, image 0 by image 1. Exchange *all* other images",
      _rows(_new(4))),
-    (False, _after(lambda z: z + 0.02 * z.mean(dim=0), MEAN),
+    (False, _after(lambda z: z + 0.1 * z.mean(dim=0), MEAN),
      "an influence of a few percent was overlooked. Rounding is a hundred times smaller than your tolerance",
      _rows(_new(1, 2, 3, 4), partial(torch.allclose, atol=5e-3))),
     (True, _after(lambda z: z + 1e-6 * len(z), MEAN),
@@ -179,6 +181,10 @@ EXERCISES["dead_norms"] = Exercise(
         Case(_on(_sick, "dead residual norm", change=lambda vit: sum(0 * p.sum() for p in vit.parameters()).backward()),
              "old gradients, all zeros, were taken for life. Use torch.autograd.grad, or set them to None first",
              _norms(lambda name, part: part.weight.grad is None, before=_backward), truth=FOUR),
+        Case(_on(_sick, "dead residual norm", change=lambda vit: vit.add_module("spare", nn.Linear(24, 7))),
+             "a linear layer that is never called was named as well: only LayerNorms are asked for",
+             _norms(lambda name, part: next(part.parameters()).grad is None, (nn.LayerNorm, nn.Linear),
+                    before=lambda model, images: (model.zero_grad(), _backward(model, images))), truth=FOUR),
         Case(NORM_FOR_SHOW, "the final norm exists here and is never called, so it is dead too: ask every LayerNorm",
              lambda model, images: [name for name in signs.dead_norms(model, images) if name.startswith("blocks")],
              truth=["norm"]),
@@ -219,6 +225,7 @@ ODD = {
         rearrange(x, "b c (gh ph) (gw pw) -> b c (gh pw) (gw ph)", ph=2, pw=2)
     ),
     "other images off": lambda conv, x: conv(x) + (torch.arange(len(x)) > 0)[:, None, None],
+    "last heard twice": lambda conv, x: (tokens := conv(x)) + F.pad(tokens[:, -1:], (0, 0, 0, tokens.shape[1] - 1)),
     "class token in front": lambda conv, x: F.pad(conv(x), (0, 0, 1, 0)),
 }  # fmt: skip
 
@@ -233,13 +240,17 @@ class OddPatches(PatchEmbed):
 
 
 def _embed(kind: type | str, *sizes) -> Callable[[], tuple]:
-    """An embedding, with a bias that is not 0, and images for it; by default three channels in patches of 4×2."""
+    """An embedding, with a bias that is not 0, and images for it; by default three channels in patches of 4×2.
+
+    All numbers are multiples of small powers of two, so that sums are exact: nothing depends on how a test rounds.
+    """
 
     def given():
         img_size, _, in_chans, _ = sizes or SIZES
         embed = (partial(OddPatches, kind) if isinstance(kind, str) else kind)(*(sizes or SIZES))
-        nn.init.normal_(embed.proj.bias)
-        return embed, torch.randn(2 if sizes else 5, in_chans, *img_size)
+        for parameter, least in ((embed.proj.weight, 64), (embed.proj.bias, 8)):
+            parameter.data = torch.randint(-8, 9, parameter.shape) / least
+        return embed, torch.randint(-8, 9, (2 if sizes else 5, in_chans, *img_size)) / 4
 
     return given
 
@@ -281,6 +292,8 @@ EXERCISES["patches_stay_together"] = _verdict(
      "with one channel the reshape was not seen: each patch's pixels go to two tokens there", _or_scrambled(1)),
     (False, _embed("last two torn"), "only the last two patches have exchanged pixels here. Look at *every* patch",
      _patches(only=slice(1))),
+    (False, _embed("last heard twice"), "only the last patch moves two tokens here. Look at *every* patch",
+     _patches(only=slice(-1))),
     (False, _embed("last channel shifted"),
      "only one channel goes to the wrong tokens here. Change the pixels in *all* channels",
      _patches(channels=slice(1))),
@@ -303,6 +316,14 @@ def embed_matches_conv(embed: nn.Module, images: Float[Tensor, "b c H W"]) -> bo
         expected = rearrange(embed.proj(images), "b d gh gw -> b (gh gw) d")
         tokens = embed(images)
     return tokens.shape == expected.shape and torch.allclose(tokens, expected, rtol=1e-4, atol=1e-5)
+
+
+def _by_unfold(embed, images):
+    """The convolution from patches, with the tolerance that torch.allclose has by itself."""
+    conv, tokens = embed.proj, embed(images)
+    patches = F.unfold(images, conv.kernel_size, stride=conv.stride).mT
+    expected = F.linear(patches, conv.weight.flatten(1), conv.bias)
+    return tokens.shape == expected.shape and torch.allclose(tokens, expected)
 
 
 def _conv(part, images_of=lambda images: images):
@@ -343,17 +364,18 @@ EXERCISES["embed_matches_conv"] = _verdict(
     (False, _embed("class token in front"),
      "a token more than the convolution has: that should be answered by False. Compare the shapes first",
      _conv(lambda tokens: tokens)),
+    right=[_by_unfold],
 )  # fmt: skip
 
 
-def _loud_stream(compare, mode=nn.Module.eval):
+def _loud_stream(compare, mode=nn.Module.eval, place=-1, louder=lambda out: 10 * out):
     """Compares the logits before and after the last block's output is made 10 times as large."""
 
     def fn(model, images):
         mode(model)
         with torch.no_grad():
             before = model(images)
-            hook = model.blocks[-1].register_forward_hook(lambda block, inputs, out: 10 * out)
+            hook = model.blocks[place].register_forward_hook(lambda block, inputs, out: louder(out))
             after = model(images)
         hook.remove()
         return bool(compare(before, after))
@@ -387,6 +409,14 @@ EXERCISES["ends_with_norm"] = _verdict(
      "a head with large biases hid the missing norm. With a norm the logits don't change at all",
      _loud_stream(lambda a, b: not torch.allclose(10 * a, b, rtol=1e-3, atol=1e-4))),
     (True, _on(ViT, FORGETFUL), EVAL, _loud_stream(WIDE, mode=lambda model: None)),
+    (True, _on(ViT, replace(CONFIG, depth=3)),
+     "right for two blocks, wrong for three: the last one is model.blocks[-1]", _loud_stream(WIDE, place=1)),
+    (True, _on(ViT, CONFIG, change=lambda vit: vit.add_module("norm", nn.RMSNorm(24))),
+     "an RMSNorm was said to be none. It divides by the size and subtracts no mean: multiply by 10, don't add",
+     _loud_stream(WIDE, louder=lambda out: 10 + out)),
+    (False, _on(_sick, "no final norm", change=lambda vit: nn.init.constant_(vit.head.bias, 3)),
+     "logits that are 3 and a little hid the missing norm: rtol and atol of 1e-3 find it",
+     _loud_stream(partial(torch.allclose, rtol=0.5))),
 )  # fmt: skip
 
 
@@ -394,6 +424,18 @@ def _half(first: type, second: type) -> Around:
     """Half of the output from one attention, half from another."""
     layers = first(12, 3), second(12, 3)
     return Around(lambda x, a, b: torch.cat([a(x)[..., :6], b(x)[..., 6:]], dim=-1), *layers)
+
+
+def _deaf(outputs: slice, place: int) -> Around:
+    """These places of the output don't see this place of the input; all others see everything."""
+    seen = torch.ones(12).index_fill(0, torch.tensor(place), 0.0)
+
+    def call(x, attention):
+        out = attention(x)
+        out[..., outputs] = attention(x * seen)[..., outputs]
+        return out
+
+    return Around(call, Attention(12, 3))
 
 
 def _quiet() -> Attention:
@@ -439,6 +481,13 @@ EXERCISES["heads_see_everything"] = _verdict(
     (False, _layer(_half, patients.SlicedHeads, Attention),
      "only the second half of the output sees everything here. Look at every number of the output",
      _influence(lambda matrix: (matrix[-1] > 0).all())),
+    *((False, _layer(_deaf, outputs, place),
+       f"{who} the output doesn't see number {place} of a token here. Look at every number of the input", test)
+      for outputs, who, place, test in (
+          (slice(None), "all of", 0, _influence(lambda matrix: (matrix[:, -1] > 0).all())),
+          (slice(None), "all of", 11, _influence(lambda matrix: (matrix[:, 0] > 0).all())),
+          (slice(None), "all of", 5, _influence(lambda matrix: (matrix[:, [0, -1]] > 0).all())),
+          (slice(4, 5), "one number of", 7, _influence(lambda matrix: (matrix[[0, -1]] > 0).all())))),
     (True, _layer(Attention, 12, 1), "one head that sees everything was called sick",
      lambda attention, x: signs.heads_see_everything(attention, x) and getattr(attention, "num_heads", 2) > 1),
     (True, _layer(_quiet),
@@ -494,6 +543,11 @@ EXERCISES["scale_is_right"] = _verdict(
     (False, _scaled(lambda q: q.shape[1] ** -0.5 if q.ndim > 3 else 1.0),
      "a division by the root of the number of *heads* was not seen. Let h and head_dim differ",
      _asked_with((3, 2, 8, 5, 8))),
+    (False, _scaled(lambda q: 2 / q.shape[-1]),
+     "a division by head_dim / 2, as head_dim**1/2 is in Python, was not seen: for head_dim 4 it is the right number",
+     _asked_with((3, 2, 3, 5, 4))),
+    (False, _scaled(lambda q: 0.5),
+     "a division by 2, whatever head_dim is, was not seen: for head_dim 4 it is the right number. Take another"),
     (False, _scaled(lambda q: 0.95 * q.shape[-1] ** -0.5),
      "a scale that is off by 5 % was not seen. The tolerance is too wide, or the scores are too small",
      _asked_with(same=partial(torch.allclose, atol=0.2))),
@@ -518,8 +572,12 @@ def _like(a, b):
     return a.shape == b.shape and torch.allclose(a, b, rtol=1e-3, atol=1e-4)
 
 
+def _alone(model, images):
+    return torch.stack([model(image[None])[0] for image in images])
+
+
 def _each_alone(close=_like):
-    return lambda model, images: close(model(images), torch.stack([model(image[None])[0] for image in images]))
+    return lambda model, images: close(model(images), _alone(model, images))
 
 
 EXERCISES["any_batch_size"] = _verdict(
@@ -538,6 +596,12 @@ EXERCISES["any_batch_size"] = _verdict(
     (False, _after(lambda z: z + (torch.arange(len(z)) == 2)[:, None]),
      "only row 2 is treated differently here. Compare every image of the batch",
      _batches(lambda model, images: _like(model(images)[-1:], model(images[-1:])))),
+    (False, _after(lambda z: 2 + z + 0.05 * (torch.arange(len(z)) > 0)[:, None]),
+     "all rows but the first are off by 0.05 here, far more than rounding: the tolerance is too wide",
+     _batches(_each_alone(partial(torch.allclose, atol=0.3)))),
+    (False, _after(lambda z: z + 0.3 * torch.arange(len(z)).sub(2).sign().mul(torch.arange(len(z)) % 2)[:, None]),
+     "two rows are off here, one up and one down, so that the mean stays. Compare every image of the batch",
+     _batches(lambda model, images: _like(model(images).mean(0), _alone(model, images).mean(0)))),
     (False, _after(lambda z: z.squeeze(0)),
      "this model squeezes its output, so a batch of one image loses an axis. Try that size, and look at the shape",
      _batches(lambda model, images: _like(model(images)[:4], torch.cat([model(images[:2]), model(images[2:4])])))),
@@ -591,6 +655,15 @@ def _accuracies_only(select):
     return select(first) == select(second)
 
 
+def _of_six(fn, select):
+    def watched(history):
+        if len(history) != 6:
+            raise CheckFailed(f"make histories of exactly six epochs; select got one of {len(history)}")
+        return select(history)
+
+    return fn(watched)
+
+
 EXERCISES["chosen_without_the_test_set"] = _verdict(
     signs.chosen_without_the_test_set, "that the test set has no say",
     (True, lambda: (patients.last_epoch,),
@@ -617,4 +690,6 @@ EXERCISES["chosen_without_the_test_set"] = _verdict(
     (False, lambda: (lambda history: 1 + patients.best_on_test(history[1:-1]),),
      "this one takes the best epoch on the test set, but never the first or last. Let each epoch be the best in turn",
      _moves(_spike(0), _spike(5))),
+    run=_of_six, mistakes={"histories of exactly six epochs": lambda select: len({select(_history(test) * 2)
+                           for test in (_spike(0), _spike(5))}) == 1},
 )  # fmt: skip

@@ -46,7 +46,9 @@ class Exercise:
         dtype: whether the result must have the truth's dtype.
         exact_type: whether a number must be of the truth's type, an int say.
         smallest: the smallest size the engine may try, where 1 is too small.
-        without: the probes that make no sense here: "sizes", "strides", "float64", "gradient", "again".
+        notes: questions about what the statement does not ask; a right answer that fails one is told so, and accepted.
+        without: the probes that make no sense here: "sizes" and "again", whose failure is refused as the statement's
+            own demands are; "strides", "float64" and "gradient", which are notes.
         may_change: whether an answer is to change what it is given.
         may_return_none: whether None is a result.
     """
@@ -66,6 +68,7 @@ class Exercise:
     dtype: bool = False
     exact_type: bool = False
     smallest: dict[str, int] = field(default_factory=dict)
+    notes: Sequence[Case] = ()
     without: Sequence[str] = ()
     may_change: bool = False
     may_return_none: bool = False

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from vit_tutorial.exercises.declaration import Case, Exercise
+from vit_tutorial.exercises.probes import gradient_of
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -36,9 +37,23 @@ def _over(root=lambda v, eps: (v + eps).sqrt(), dims=-1, correction=0):
     )
 
 
+def _by_module(x, weight, bias, eps):
+    """PyTorch's own layer, with the weights copied in."""
+    norm = nn.LayerNorm(x.shape[-1], eps)
+    norm.load_state_dict({"weight": weight, "bias": bias})
+    return norm(x)
+
+
+def _or_gradient(fn, x, weight, *others):
+    """The result; the gradient of x, if that alone is to learn."""
+    result = fn(x, weight, *others)
+    return gradient_of(result, x) if x.requires_grad and not weight.requires_grad else result
+
+
 EXERCISES["layer_norm"] = Exercise(
     reference=layer_norm, truth=lambda x, w, b, eps: F.layer_norm(x, x.shape[-1:], w, b, eps),
     given=lambda b=2, n=5, d=6: _tokens(b, n, d, scale=2, shift=3), smallest={"d": 2}, tolerance=1e-4,
+    run=_or_gradient,
     otherwise="the numbers differ from F.layer_norm on ordinary tokens",
     cases=[
         Case(lambda: _tokens(2, 3, 4, 5), "right for x of 3 axes, wrong for 4. The channels are the last axis: dim=-1",
@@ -47,6 +62,10 @@ EXERCISES["layer_norm"] = Exercise(
         Case(lambda: (torch.ones(1, 6), *_tokens(6)[1:]),
              "eps is missing: a token whose channels are all equal divides zero by zero", _over(lambda v, _: v.sqrt())),
         Case(lambda: _tokens(5, 6, scale=0.01, eps=1e-4), "right on ordinary tokens, wrong on quiet ones: see eps"),
+        Case(lambda: ((given := _tokens(2, 5, 6, scale=2))[0].requires_grad_(), *given[1:]),
+             "the numbers are right, the gradient of x is not: it must flow through the mean and the variance as well. "
+             "torch.no_grad(), .detach() and .data hide a part of the computation from autograd",
+             _over(lambda v, eps: (v.detach() + eps).sqrt())),
     ], mistakes={
         "the statistics need keepdim=True to line up with x": lambda x, w, b, eps: (x - x.mean(-1)) / x.var(-1) * w + b,
         "the channels are gone. Take no mean of the result": lambda x, *others: layer_norm(x, *others).mean(-1),
@@ -71,7 +90,7 @@ EXERCISES["layer_norm"] = Exercise(
         **{f"eps is an argument; you wrote {one} into the formula": _over(lambda v, _, one=one: (v + one).sqrt())
            for one in (1e-5, 1e-6, 1e-12)},
     }, right=[
-        lambda x, w, b, eps: F.layer_norm(x, w.shape, w, b, eps),
+        _by_module, lambda x, w, b, eps: F.layer_norm(x, w.shape, w, b, eps),
         lambda x, w, b, eps: ((y := x - x.mean(-1, True)) * (y.square().mean(-1, True) + eps).rsqrt()).mul(w).add(b),
     ])  # fmt: skip
 
@@ -86,7 +105,13 @@ EXERCISES["gelu"] = Exercise(
     reference=gelu, truth=lambda x: x * torch.special.ndtr(x), otherwise="the numbers differ from x·Φ(x)",
     given=lambda b=2, n=31: (torch.linspace(-5, 5, b * n).reshape(b, n),),
     shape="the GELU acts on each number by itself",
-    mistakes={
+    cases=[
+        Case(lambda: (torch.linspace(-4, 4, 7),), "right for two axes, wrong for one: x may have any shape"),
+        Case(lambda: (torch.linspace(-4, 4, 48).reshape(2, 3, 2, 4),), "right for two axes, wrong for four: x may have "
+             "any shape"),
+        Case(lambda: (torch.linspace(-4, 4, 6, dtype=torch.float64).reshape(2, 3),), "right for float32, wrong for "
+             "float64: x may have any floating-point dtype"),
+    ], mistakes={
         "that is the tanh approximation. The exact GELU uses torch.erf": lambda x: F.gelu(x, approximate="tanh"),
         "that is x·sigmoid(1.702·x), an approximation. The exact one uses erf": lambda x: x * (1.702 * x).sigmoid(),
         "that is x·sigmoid(x), called SiLU or Swish. Φ is the normal distribution's, not the logistic one's": F.silu,
@@ -221,7 +246,12 @@ def _gradient(fn, x, p, training):
     leaf = x.clone().requires_grad_()
     result = fn(leaf, p, training)
     (gradient,) = torch.autograd.grad(result.sum(), leaf) if result.requires_grad else (0 * x - 1,)
-    return torch.isclose(gradient, result.detach() / x).all().float()[None]
+    return torch.isclose(gradient.double(), result.detach().double() / x).all().float()[None]
+
+
+def _keeps_dtype(fn, x, p, training):
+    """1 if the result has the dtype of x."""
+    return torch.tensor([float(fn(x, p, training).dtype == x.dtype)])
 
 
 def _asked(question, *shape, p=0.25, training=True, dtype=torch.float32):
@@ -242,7 +272,7 @@ def _masked(shape=_per_image, scale=lambda p: 1 / (1 - p), draw=lambda p, s: tor
 
 
 EXERCISES["drop_path"] = Exercise(
-    reference=drop_path, truth=lambda x, p, training: x, dtype=True, explain=_draws_in_words,
+    reference=drop_path, truth=lambda x, p, training: x, explain=_draws_in_words,
     run=lambda fn, question, *args: question(fn, *args),
     cases=[
         Case(_asked(call, 200, 5, 6, training=False), "in evaluation nothing is dropped or scaled: return x as it is",
@@ -254,11 +284,11 @@ EXERCISES["drop_path"] = Exercise(
         Case(_asked(_draws, 200, 5, 6), truth=torch.tensor([1, 1, 0, 0.25, 0.25, 1, 1, 4 / 3, 4 / 3])),
         *(Case(_asked(_kind, *shape), "x may have any number of axes: use x.ndim, not 3")
           for shape in [(7, 3), (2, 3, 4, 5), (5,)]),
-        Case(_asked(_gradient, 40, 5, 6),
-             "the numbers are right, but the gradient isn't: no_grad(), .detach() or .data hides x from autograd",
+    ], notes=[
+        Case(_asked(_gradient, 40, 5, 6), "its gradient is another: no_grad(), .detach() or .data hides x of it",
              lambda x, p, training: drop_path(x.detach(), p, training), torch.ones(1)),
-        Case(_asked(_kind, 4, 5, 6, dtype=torch.float64), "right for float32, wrong for float64",
-             _in_training(lambda x, p: drop_path(x, p, True).float())),
+        Case(_asked(_keeps_dtype, 4, 5, 6, dtype=torch.float64), "float64 comes back with another dtype, or not at all",
+             _in_training(lambda x, p: drop_path(x, p, True).float()), torch.ones(1)),
     ], mistakes={
         "the wrong way round: drop images in training, not in evaluation": lambda x, p, t: drop_path(x, p, not t),
         "the factor 1 − p belongs in training, as a divisor. In evaluation x comes back as it is":
@@ -305,6 +335,8 @@ EXERCISES["drop_path_rates"] = Exercise(
         Case(lambda: (0.7, 12), "right for 0.3 and 5 blocks, wrong for 0.7 and 12"),
         Case(lambda: (0.2, 1), "a single block is the first one: its rate is 0",
              lambda rate, depth: drop_path_rates(rate, depth) if depth > 1 else [rate]),
+        Case(lambda: (0.4, 2), "of two blocks the first has rate 0 and the second drop_path_rate",
+             _each(lambda r, i, n: r * i / max(n - 1, 2 * (n > 1), 1))),
         Case(lambda: (0.0, 4), "with drop_path_rate 0 every block has rate 0"),
     ], mistakes={
         "the last block stays below the rate: depth blocks have depth − 1 steps": _each(lambda r, i, n: r * i / n),
@@ -429,11 +461,9 @@ class _Patient(nn.Module):
         return self.last(x)
 
 
-def _centered(y):
-    """Along each axis two neighbours become each other's negatives, so that every mean is exactly 0."""
-    for axis in range(y.ndim):
-        y = y - y.unflatten(axis, (-1, 2)).flip(axis + 1).flatten(axis, axis + 1)
-    return y
+def _beside_a_large_number(y):
+    """Sums and means of all outputs hold so large a number that rounding hides every change of the others."""
+    return y + F.one_hot(torch.tensor(0), y.numel()).reshape(y.shape) * 1e12
 
 
 def _norm(hint, truth, make, caught=None, name="norm1"):
@@ -483,7 +513,8 @@ EXERCISES["norm_is_alive"] = Exercise(
         _norm("norm1 of a post-norm block was called dead. Its outputs sum to a constant: compare them, not their sum",
               True, LAYER, _by_gradient(lambda grad: grad is not None and bool(grad.abs().max() > 1e-3), torch.sum)),
         _norm("a norm was called dead in a block whose outputs change, but not their mean: compare all outputs",
-              True, lambda: _Patient("norm1", last=_centered), _by_changing(equal=lambda a, b: a.mean() == b.mean())),
+              True, lambda: _Patient("norm1", last=_beside_a_large_number),
+              _by_changing(equal=lambda a, b: a.mean() == b.mean())),
         _norm("a norm was called dead whose branch is scaled by 1e-6. A dead one changes no bit: use torch.equal",
               True, lambda: _Patient("norm1", "norm2", loudness=1e-6), _by_changing(equal=torch.allclose)),
         _norm("a norm whose weight and bias are 0 was called dead: there, setting to 0 or multiplying changes nothing",
@@ -492,8 +523,10 @@ EXERCISES["norm_is_alive"] = Exercise(
               True, lambda: nn.Sequential(_Patient("norm1")), _by_changing(find_norm=getattr), "0.norm1"),
         _norm("a norm deeper inside the block, 0.norm2, was called alive: use block.get_submodule(name)",
               False, lambda: nn.Sequential(_Patient("norm1")), name="0.norm2"),
-        _norm("a norm was called alive whose branch is multiplied by 0: it has a gradient, but only zeros in it",
-              False, lambda: _Patient("norm1", loudness=0.0), _by_gradient(lambda grad: grad is not None)),
-    ], mistakes={"a fresh norm has weight 1 and bias 0 already: setting them to that changes nothing":
+    ],
+    # Whether a branch that is multiplied by 0 makes its norm dead, the statement leaves open.
+    notes=[_norm("a norm is called alive whose branch is multiplied by 0: it has a gradient, but only zeros in it",
+                 False, lambda: _Patient("norm1", loudness=0.0), _by_gradient(lambda grad: grad is not None))],
+    mistakes={"a fresh norm has weight 1 and bias 0 already: setting them to that changes nothing":
                  _by_changing(nn.LayerNorm.reset_parameters)},
     right=[_by_gradient(lambda grad: grad is not None and bool(grad.any()))])  # fmt: skip

@@ -11,7 +11,7 @@ from vit_tutorial.exercises.contents import CHAPTERS
 from vit_tutorial.exercises.declaration import Case, Exercise
 from vit_tutorial.exercises.guard import CheckFailed, Guard, NotAttempted, Raised, describe, same_generators
 from vit_tutorial.exercises.outcomes import Told, alike, arguments, compare, expected, outcome
-from vit_tutorial.exercises.probes import check_gradient, questions
+from vit_tutorial.exercises.probes import gradient_note, notes, questions
 
 
 def exercise(name: str, fn: Any, among: Mapping[str, Exercise] | None = None) -> Callable:
@@ -37,10 +37,13 @@ def exercise(name: str, fn: Any, among: Mapping[str, Exercise] | None = None) ->
     try:
         with same_generators():
             judge(task, guard)
+            said = note(task, guard)
     except NotAttempted:
         print(f"{name}: not attempted yet. The chapter goes on with the reference.")
         return task.reference
     print(f"{name}: correct. The chapter goes on with your function.")
+    if said:
+        print(f"(Note: {said})")
     if guard.printed:
         print(f"(It prints; that was hidden here. The first line: {guard.printed.splitlines()[0][:80]})")
     return fn
@@ -69,8 +72,19 @@ def judge(task: Exercise, guard: Guard | Told) -> None:
         if problem := compare(task, case, got, want):
             said = hint(task, guard, cases, case, got, want) or explanation(task, case, got, want)
             raise CheckFailed(said or problem)
-    if "gradient" not in task.without and task.given:
-        check_gradient(task, guard)
+
+
+def note(task: Exercise, guard: Guard) -> str:
+    """The first thing that a right answer can't do and the statement doesn't ask, "" if there is none."""
+    for case in notes(task):
+        if compare(task, case, _outcome_or_refusal(task, guard, case), expected(task, case)):
+            return case.hint
+    if said := gradient_note(task, guard):
+        return said
+    first = next(questions(task))
+    got, want = (_outcome_or_refusal(task, fn, first) for fn in (guard, task.reference))
+    other = isinstance(got, Tensor) and isinstance(want, Tensor) and got.dtype != want.dtype
+    return f"the result is {got.dtype}, ours {want.dtype}" if other else ""
 
 
 def explanation(task: Exercise, case: Case, got: Any, want: Any) -> str:

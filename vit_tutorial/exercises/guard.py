@@ -166,9 +166,11 @@ def describe(value: Any, depth: int = 3) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Whether ``value`` is one number: Python's, NumPy's, or a tensor without axes."""
+    """Whether ``value`` is one number: Python's, NumPy's, or a tensor or an array without axes."""
     if isinstance(value, Tensor):
         return value.ndim == 0 and value.device.type != "meta" and not value.is_complex()
+    if isinstance(value, np.ndarray):
+        return value.ndim == 0 and value.dtype.kind in "biuf"
     return isinstance(value, int | float | np.number | np.bool_)
 
 
@@ -181,8 +183,8 @@ def is_verdict(value: Any) -> bool:
 def same(got: Any, want: Any, tolerance: float = 0.0) -> bool:
     """Whether two results are alike: tensors of one shape, numbers, or lists and dictionaries of these.
 
-    Numbers may be Python's or tensors without axes; a list or a tensor with one axis may stand for a tuple. A
-    tensor of booleans is not one of numbers. NaN equals NaN.
+    Numbers may be Python's or tensors without axes; a list, or a tensor or an array with one axis, may stand for a
+    tuple. A tensor of booleans is not one of numbers. NaN equals NaN.
     """
     if isinstance(want, Raised):
         return isinstance(got, Raised) and (got.kind, got.message) == (want.kind, want.message)
@@ -207,9 +209,9 @@ def same(got: Any, want: Any, tolerance: float = 0.0) -> bool:
         alike = isinstance(got, dict) and got.keys() == want.keys()
         return alike and all(same(got[key], want[key], tolerance) for key in want)
     if isinstance(want, list | tuple):
-        if isinstance(got, Tensor) and got.ndim == 1 and got.device.type != "meta":
+        if isinstance(got, Tensor | np.ndarray) and got.ndim == 1 and str(got.device) != "meta":
             got = got.tolist()
         if not isinstance(got, list | tuple) or len(got) != len(want):
             return False
         return all(same(g, w, tolerance) for g, w in zip(got, want, strict=True))
-    return type(got) is type(want) and bool(got == want)
+    return isinstance(got, type(want)) and bool(got == want)

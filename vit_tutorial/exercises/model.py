@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from vit_tutorial.exercises.declaration import Case, Exercise
-from vit_tutorial.exercises.guard import CheckFailed, same
+from vit_tutorial.exercises.probes import gradient_of
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -67,18 +67,16 @@ def _finish(finish):
     return _tokens(lambda m, x: _cat(m, x) + m.pos_embed, finish)
 
 
-def _reaching_every_parameter(fn, model, images):
-    """What comes out; where it is right, its gradient must reach all parameters but the head's."""
+def _tokens_or_gradients(fn, model, images):
+    """The tokens; for images that ask for gradients, whether one reaches each parameter but the head's."""
     result = fn(model, images)
-    if same(result, forward_features(model, images), 1e-5):
-        named = {name: value for name, value in model.named_parameters() if not name.startswith("head")}
-        if not result.requires_grad:
-            raise CheckFailed("no gradient reaches the model, so it cannot learn: no no_grad(), .detach() or .data")
-        gradients = torch.autograd.grad(result.pow(2).sum(), [*named.values()], retain_graph=True, allow_unused=True)
-        for name, gradient in zip(named, gradients, strict=True):
-            if gradient is None:
-                raise CheckFailed(f"no gradient reaches {name}, so it never learns: use it without .data or detach")
-    return result
+    if not images.requires_grad:
+        return result
+    learning = [value for name, value in model.named_parameters() if not name.startswith("head")]
+    if not result.requires_grad:
+        return torch.zeros(len(learning))
+    found = torch.autograd.grad(result.pow(2).sum(), learning, allow_unused=True)
+    return torch.tensor([float(gradient is not None) for gradient in found])
 
 
 def _token_by_token(model, images):
@@ -89,9 +87,14 @@ def _token_by_token(model, images):
 
 
 EXERCISES["forward_features"] = Exercise(
-    reference=forward_features, truth=_token_by_token, run=_reaching_every_parameter,
+    reference=forward_features, truth=_token_by_token, run=_tokens_or_gradients,
     given=lambda b=3, gh=2, gw=4, depth=2, d=5: (Model(gh * gw, d, depth).eval(), torch.randn(b, 2, 2 * gh, 2 * gw)),
-    smallest={"d": 2}, without=("float64",), shape="One class token and the patches, for each image",
+    smallest={"d": 2}, without=("float64", "gradient"), shape="One class token and the patches, for each image",
+    notes=[Case(lambda: (Model(8, 5, 2).eval(), torch.randn(3, 2, 4, 8, requires_grad=True)),
+                "no gradient reaches some of the model's parameters, so they never learn: no_grad(), .detach() or "
+                ".data cut it off", caught)
+           for caught in (_tokens(lambda m, x: _cat(m, x) + m.pos_embed.data),
+                          lambda m, images: forward_features(m, images).detach())],
     otherwise="the tokens differ from equations 1 to 4: embed, class token, positions, blocks, norm",
     mistakes={
         "the class token has no position: put it in front first": _tokens(lambda m, x: _cat(m, x + m.pos_embed[:, 1:])),
@@ -121,8 +124,6 @@ EXERCISES["forward_features"] = Exercise(
         "the class token has a batch of 1. Expand it to b images: cls_token.expand(b, -1, -1)":
             lambda m, images: torch.cat([m.cls_token, m.patch_embed(images)], dim=1),
         "an activation was added; the blocks have their own": _tokens(lambda m, x: F.relu(_cat(m, x) + m.pos_embed)),
-        "no gradient reaches pos_embed": _tokens(lambda m, x: _cat(m, x) + m.pos_embed.data),
-        "no gradient reaches the model": lambda m, images: forward_features(m, images).detach(),
     }, right=[_token_by_token, _tokens(lambda m, x: torch.cat([m.cls_token.repeat(len(x), 1, 1), x], 1) + m.pos_embed)],
 )  # fmt: skip
 
@@ -271,9 +272,17 @@ def _shifted_by(largest):
     return lambda z, y: F.nll_loss((x := z - largest(z)) - x.exp().sum(1, keepdim=True).log(), y)
 
 
+def _loss_or_gradient(fn, logits, labels):
+    """The loss, as a tensor; the gradient of the logits, if they are to learn."""
+    loss = fn(logits, labels)
+    if logits.requires_grad:
+        return gradient_of(loss, logits)
+    return torch.as_tensor(loss) if isinstance(loss, int | float) else loss
+
+
 EXERCISES["cross_entropy"] = Exercise(
     reference=cross_entropy, truth=F.cross_entropy, tolerance=1e-4,
-    run=lambda fn, z, y: torch.as_tensor(loss) if isinstance(loss := fn(z, y), int | float) else loss,
+    run=_loss_or_gradient, without=("gradient",),
     given=lambda b=6, k=4: (2 * torch.randn(b, k), torch.randint(k, (b,))), smallest={"k": 2},
     shape="The loss is one number", otherwise="the loss differs from PyTorch's own cross-entropy",
     cases=[
@@ -289,7 +298,11 @@ EXERCISES["cross_entropy"] = Exercise(
              hint="the largest logit of the whole batch was subtracted, so other rows underflow. Each row has its own"),
         Case(lambda: (torch.tensor([[0.0, 60.0]]), torch.tensor([0])), caught=_log_of(lambda z: z.softmax(1) + 1e-8),
              hint="for logits (0, 60) and label 0 the loss is 60. A clamp, or a small number in the log, hides that"),
+        Case(lambda: (torch.randn(6, 4, requires_grad=True), torch.tensor([3, 0, 1, 1, 2, 0])),
+             "the loss is right, its gradient is not, so nothing could be trained with it: a part of the computation "
+             "is hidden from autograd", lambda z, y: F.cross_entropy((z + z.detach()) / 2, y)),
     ], mistakes={
+        "no gradient flows back to the input": lambda z, y: F.cross_entropy(z, y).item(),
         "that is the sum over the batch. Take the mean": lambda z, y: F.cross_entropy(z, y, reduction="sum"),
         "the sign: a log-probability is negative, the loss is minus it": lambda z, y: -F.cross_entropy(z, y),
         "the softmax is applied twice: it runs on logits, once": lambda z, y: F.cross_entropy(z.softmax(1), y),

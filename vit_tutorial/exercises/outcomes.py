@@ -22,26 +22,19 @@ def arguments(case: Case) -> tuple:
 
 
 class Told:
-    """An answer that ran elsewhere, by what it made of each case and by its gradients; see ``classroom``.
+    """An answer that ran elsewhere, by what it made of each case; see ``classroom``.
 
     Args:
         cases: all questions, as the engine asks them.
         outcomes: one for each case; a CheckFailed or NotAttempted is raised when its case is asked for.
-        gradients: what ``probes.gradients`` found, or the CheckFailed or NotAttempted that it raised.
     """
 
-    def __init__(self, cases: Sequence[Case], outcomes: Sequence[Any], gradients: Any):
-        self.cases, self._gradients = cases, gradients
+    def __init__(self, cases: Sequence[Case], outcomes: Sequence[Any]):
+        self.cases = cases
         self._outcomes = dict(zip(map(id, cases), outcomes, strict=True))
 
     def outcome(self, case: Case) -> Any:
-        return self._or_raised(self._outcomes[id(case)])
-
-    def gradients(self) -> Any:
-        return self._or_raised(self._gradients)
-
-    @staticmethod
-    def _or_raised(found: Any) -> Any:
+        found = self._outcomes[id(case)]
         if isinstance(found, CheckFailed | NotAttempted):
             raise found
         return found

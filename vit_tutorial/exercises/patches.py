@@ -96,8 +96,12 @@ CUTS = ("(ph gh) (pw gw)", "(ph gh) (gw pw)", "(gh ph) (pw gw)")
 EXERCISES["patchify"] = Exercise(
     reference=patchify, truth=_cut,
     given=lambda b=2, c=3, gh=2, gw=4, ph=5, pw=7: (torch.rand(b, c, gh * ph, gw * pw), (ph, pw)),
-    cases=[Case(lambda: (torch.randint(0, 256, (2, 3, 4, 6), dtype=torch.uint8), (2, 3)),
-                "wrong for images of bytes: cutting needs no arithmetic, so any dtype will do")],
+    cases=[Case(lambda: (torch.rand(2, 9, 12, 3).permute(0, 3, 1, 2)[:, :, 2:8, 3:9], (3, 2)),
+                "wrong for images that aren't contiguous in memory, such as a slice. Use reshape, which copies where "
+                "it must, instead of view",
+                lambda x, patch: patchify(x.as_strided(x.shape, torch.empty(x.shape).stride()), patch))],
+    notes=[Case(lambda: (torch.randint(0, 256, (2, 3, 4, 6), dtype=torch.uint8), (2, 3)),
+                "it fails for images of bytes. Cutting needs no arithmetic, so a reshape does it for any dtype")],
     mistakes={
         "the content is scrambled: reshape alone cuts up the flat memory. Split both sides first, then permute":
             lambda images, patch: images.reshape(len(images), -1, images.shape[1] * patch[0] * patch[1]),
@@ -109,7 +113,7 @@ EXERCISES["patchify"] = Exercise(
         "the grid still has two axes; make one of them, row by row": _patchify_as("b gh gw (c ph pw)"),
         "the patches are not flattened: c, ph and pw belong into one axis": _patchify_as("b (gh gw) c ph pw"),
     },
-    right=[lambda images, patch: F.unfold(images.float(), patch, stride=patch).mT.to(images.dtype)],
+    right=[lambda images, patch: F.unfold(images, patch, stride=patch).mT],
     shape="b images, gh·gw patches, c·ph·pw numbers in each",
     otherwise="the numbers differ from those of patches that are sliced out one by one",
 )  # fmt: skip

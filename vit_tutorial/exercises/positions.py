@@ -149,9 +149,12 @@ EXERCISES["add_cls_token"] = Exercise(
     reference=add_cls_token, run=_or_gradient, explain=_which_part,
     truth=lambda tokens, cls: torch.stack([torch.vstack([cls[0], one]) for one in tokens]),
     given=lambda b=3, n=5, d=4: (torch.randn(b, n, d), torch.randn(1, 1, d)),
-    cases=[Case(lambda: (torch.randn(3, 5, 4), torch.randn(1, 1, 4).requires_grad_()),
-                "for a batch of 3 the gradients of 3 copies must add up",
-                _in_front(lambda cls, b: torch.cat([cls, cls.detach().expand(b - 1, -1, -1)])))],
+    notes=[Case(lambda: (torch.randn(3, 5, 4), torch.randn(1, 1, 4).requires_grad_()),
+                "the class token that was passed in gets another gradient than the sum over its copies, so it would "
+                "not learn as it should. .data, .detach(), torch.tensor(…) and nn.Parameter(…) cut it off", caught)
+           for caught in (_in_front(lambda cls, b: torch.cat([cls, cls.detach().expand(b - 1, -1, -1)])),
+                          _in_front(lambda cls, b: cls.detach().expand(b, -1, -1)),
+                          _in_front(lambda cls, b: torch.nn.Parameter(cls.clone()).expand(b, -1, -1)))],
     mistakes={
         "right for a batch of one only. torch.cat does not broadcast: expand cls_token": _in_front(lambda cls, b: cls),
         "the class token was added to every patch. It is one more token: torch.cat": lambda tokens, cls: tokens + cls,
@@ -164,10 +167,6 @@ EXERCISES["add_cls_token"] = Exercise(
         "the class token stands at the end. It is token 0, in front": lambda x, cls: add_cls_token(x, cls).roll(-1, 1),
         "only the first image has the class token": _in_front(lambda cls, b: F.pad(cls, (0, 0, 0, 0, 0, b - 1))),
         "the batch size 3 is hard-coded: take b from the tokens": _in_front(lambda cls, b: cls.expand(3, -1, -1)),
-        "no gradient reaches the class token, so it never learns: .data, .detach() and torch.tensor(…) cut it off":
-            _in_front(lambda cls, b: cls.detach().expand(b, -1, -1)),
-        "the gradient reaches a copy of the class token, not the one that was passed in":
-            _in_front(lambda cls, b: torch.nn.Parameter(cls.clone()).expand(b, -1, -1)),
     },
     right=[_in_front(lambda cls, b: cls.repeat(b, 1, 1)),
            lambda tokens, cls: F.pad(tokens, (0, 0, 1, 0)) + F.pad(cls, (0, 0, 0, tokens.shape[1]))],
@@ -205,7 +204,6 @@ def _wrong_columns(got, want, *_):
     return f"columns {wrong} differ from the formula" if 0 < len(wrong) < want.shape[1] else ""
 
 
-FLOAT32 = "the numbers are right, but not float32: added to the tokens, they change their dtype. End with .float()"
 EXERCISES["sincos_1d"] = Exercise(
     reference=sincos_1d, truth=_sincos_table, given=lambda n=7, d=10: (n, d),
     explain=_wrong_columns, tolerance=1e-4, dtype=True,
@@ -235,7 +233,8 @@ EXERCISES["sincos_1d"] = Exercise(
         "an odd dim has one cosine less": lambda n, dim: sincos_1d(n, dim + dim % 2),
         "positions are rows, features columns": lambda n, dim: sincos_1d(n, dim).T,
         "there is no batch axis": lambda n, dim: sincos_1d(n, dim)[None],
-        FLOAT32: lambda n, dim: sincos_1d(n, dim).double(),
+        "the numbers are right, but not float32: added to the tokens, they change their dtype. End with .float()":
+            lambda n, dim: sincos_1d(n, dim).double(),
     },
     right=[_sincos()],
     shape="one row for each position, one column for each feature, no batch axis",
@@ -252,6 +251,14 @@ def position_similarity(table: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
 def _dot_over(lengths):
     """The dot products, divided by something made of the rows' lengths, ``(n, 1)``."""
     return lambda table: table @ table.T / lengths(table.norm(dim=1, keepdim=True))
+
+
+def _cosines_of_floats(table):
+    """One by one in Python's own numbers, through which no gradient flows."""
+    rows = table.tolist()
+    dots = [[sum(x * y for x, y in zip(a, b, strict=True)) for b in rows] for a in rows]
+    lengths = [math.hypot(*row) for row in rows]
+    return torch.tensor(dots, dtype=torch.float64) / torch.tensor([[a * b for b in lengths] for a in lengths])
 
 
 EXERCISES["position_similarity"] = Exercise(
@@ -275,7 +282,7 @@ EXERCISES["position_similarity"] = Exercise(
         "rows are compared with rows: (n, d) times (d, n)": lambda table: position_similarity(table.T),
         "each row was compared with itself only. Every row meets every other": lambda x: F.cosine_similarity(x, x),
     },
-    right=[lambda table: F.normalize(table, dim=1) @ F.normalize(table, dim=1).T],
+    right=[_cosines_of_floats, lambda table: F.normalize(table, dim=1) @ F.normalize(table, dim=1).T],
     explain=lambda got, want, table: ("the diagonal is 1, but other entries are not the cosine between rows i and j"
         if same(got.diagonal(), want.diagonal(), 1e-4) else "the diagonal is not 1: each position equals itself"),
     shape="rows are compared with rows: (n, d) times (d, n)",
@@ -368,7 +375,7 @@ def _as(pattern, **sizes):
 
 EXERCISES["sincos_2d"] = Exercise(
     reference=sincos_2d, truth=_of_both(lambda n, dim: _sincos_table(n, dim // 2)),
-    given=lambda gh=3, gw=5, pairs=3: ((gh, gw), 4 * pairs), tolerance=1e-4, dtype=True,
+    given=lambda gh=3, gw=5, pairs=3: ((gh, gw), 4 * pairs), tolerance=1e-4,
     mistakes={
         "the halves are swapped: first the row, then the column": lambda grid, d: sincos_2d(grid, d).roll(d // 2, 1),
         "the grid is flattened column by column: patches come row by row": _as("(gh gw) d -> (gw gh) d"),
@@ -385,7 +392,6 @@ EXERCISES["sincos_2d"] = Exercise(
         "row and column take turns: give each a half": _as("(gh gw) (two half) -> (gh gw) (half two)", two=2),
         "each half must be sincos_1d of dim/2: yours make 2·dim columns": lambda grid, d: sincos_2d(grid, 2 * d),
         "the grid still has two axes: flatten it, row by row": _as("(gh gw) d -> gh gw d"),
-        FLOAT32: lambda grid, dim: sincos_2d(grid, dim).double(),
     },
     right=[_of_both(lambda n, dim: sincos_1d(n, dim // 2))],
     explain=lambda got, want, grid, dim: (

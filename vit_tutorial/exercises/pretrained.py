@@ -378,6 +378,8 @@ LINEAR_PROBE = {
 EXERCISES["linear_probe"] = Exercise(
     reference=linear_probe, truth=_by_sklearn, mistakes=LINEAR_PROBE, right=[_ridge(), _by_sklearn],
     given=_features, smallest={"n": 10, "d": 2, "k": 3}, without=("gradient",), tolerance=1e-3,
+    cases=[Case(lambda: (_features()[0].double(), *_features()[1:]),
+                "right for float32, wrong for float64: weight and bias have the dtype of the features")],
     shape="Two tensors, weight (k, d) and bias (k,)",
     otherwise="that is not the minimum of the squared error plus the penalty",
 )  # fmt: skip
@@ -424,7 +426,8 @@ WANTED |= {"head.weight": (5, 4), "head.bias": (5,)}
 GIVEN = {"a.weight": (2, 3), "a.bias": (2,), "b.weight": (2, 4), "c.weight": (3, 5)}
 GIVEN |= {"head.weight": (7, 4), "old.weight": (4, 2), "old.bias": (5,)}
 EXERCISES["loading_report"] = Exercise(
-    reference=loading_report, truth=_by_sets, right=[_by_sets],
+    reference=loading_report, truth=_by_sets,
+    right=[_by_sets, lambda *sides: {key: set(names) for key, names in loading_report(*sides).items()}],
     run=lambda fn, *args: {key: sorted(names) for key, names in fn(*args).items()},
     cases=[
         Case(lambda: tuple({name: torch.zeros(shape) for name, shape in side.items()} for side in (WANTED, GIVEN)),

@@ -1,15 +1,15 @@
 """What the engine asks of every exercise, beside what its declaration asks."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vit_tutorial.exercises.declaration import Case, Exercise
-from vit_tutorial.exercises.guard import CheckFailed, Guard, same
-from vit_tutorial.exercises.outcomes import Told, outcome
+from vit_tutorial.exercises.guard import CheckFailed, Guard, NotAttempted, same
+from vit_tutorial.exercises.outcomes import outcome
 
 # What the sizes are called from which an exercise's arguments are made.
 WORDS = {
@@ -20,7 +20,7 @@ WORDS = {
 
 
 def questions(task: Exercise) -> Iterator[Case]:
-    """The case of the chapter, those of the declaration, and what the engine asks of every exercise."""
+    """The case of the chapter, those of the declaration, other sizes, and a second call."""
     yield from [Case(task.given), *task.cases] if task.given else task.cases
     if not task.given:
         return
@@ -30,7 +30,14 @@ def questions(task: Exercise) -> Iterator[Case]:
             said = f"right for {size.default} {WORDS.get(name, name)}, wrong for {other}. Is a size written in by hand"
             if other != size.default:
                 yield Case(lambda changed={name: other}: task.given(**changed), f"{said}{squeezed}?")
-    for probe, (change, said) in CHANGES.items():
+    if "again" not in task.without:
+        yield Case(task.given, AGAIN)
+
+
+def notes(task: Exercise) -> Iterator[Case]:
+    """What no statement asks unless its exercise has a case for it: a failure is told beside "correct"."""
+    yield from task.notes
+    for probe, (change, said) in CHANGES.items() if task.given else ():
         if probe not in task.without:
             yield Case(lambda change=change: change_tensors(task.given(), change), said)
 
@@ -48,38 +55,38 @@ def _scattered(x: Tensor) -> Tensor:
     return x.permute(axes).contiguous().permute(axes)
 
 
-# The probes beside other sizes: what each does to the tensors of the first case, and what it says.
+AGAIN = (
+    "right at first, but a second call with the same input gives another result. Is something kept from call to call, "
+    "in a global or in a default argument?"
+)
+# The probes whose failure is a note: what each does to the tensors of the first case, and what it says.
 CHANGES = {
-    "again": (lambda x: x, "right at first, but a second call with the same input gives another result. Is something "
-              "kept from call to call, in a global or in a default argument?"),
-    "strides": (_scattered, "right, but not for a tensor whose numbers do not stand in memory in order, as after a "
-                "transpose or a slice. Use reshape, which copies where it must, instead of view"),
-    "float64": (lambda x: x.double() if x.is_floating_point() else x, "right for float32, wrong for float64. Give new "
-                "tensors the dtype of the input: dtype=x.dtype, or torch.zeros_like and its kin"),
+    "strides": (_scattered, "it fails for a tensor whose numbers do not stand in memory in order, as after a transpose "
+                "or a slice. reshape, which copies where it must, does what view can't"),
+    "float64": (lambda x: x.double() if x.is_floating_point() else x, "it is right for float32 and fails for float64. "
+                "dtype=x.dtype, or torch.zeros_like and its kin, give new tensors the dtype of the input"),
 }  # fmt: skip
 
 
-def check_gradient(task: Exercise, guard: Guard | Told) -> None:
-    """Raise CheckFailed unless gradients flow through the answer as they flow through the reference."""
-    (want, wanted), (got, flowing) = gradients(task, task.reference), gradients(task, guard)
+def gradient_note(task: Exercise, guard: Guard) -> str:
+    """What is to be said if gradients do not flow through a right answer as they flow through the reference."""
+    if "gradient" in task.without or not task.given:
+        return ""
+    want, wanted = gradients(task, task.reference)
     if want is None:
-        return
+        return ""
+    try:
+        got, flowing = gradients(task, guard)
+    except (CheckFailed, NotAttempted, RuntimeError) as error:  # the last of autograd
+        return f"its gradient can't be computed: {error}"
     if got is None:
-        raise CheckFailed(
-            "the numbers are right, but no gradient flows back to the input, so nothing before it could learn. "
-            "torch.no_grad(), .detach(), .data, .item(), .numpy() and torch.tensor(…) cut it"
-        )
-    if not same(flowing, wanted, max(1e-4, task.tolerance)):
-        raise CheckFailed(
-            "the numbers are right, the gradient is not: a part of the computation is hidden from autograd, by "
-            "torch.no_grad(), .detach(), .data or .item()"
-        )
+        return "no gradient flows back to the input, so nothing before it could learn"
+    same_flow = same(flowing, wanted, max(1e-4, task.tolerance))
+    return "" if same_flow else "a part of the computation is hidden from autograd, so its gradient is another"
 
 
-def gradients(task: Exercise, fn: Callable | Told) -> tuple[Tensor | None, list[Tensor]]:
+def gradients(task: Exercise, fn: Callable) -> tuple[Tensor | None, list[Tensor]]:
     """A tensor that ``fn`` returned with a graph, None if there is none, and the gradients of the inputs."""
-    if isinstance(fn, Told):
-        return fn.gradients()
     leaves: list[Tensor] = []
 
     def leaf(x: Tensor) -> Tensor:
@@ -90,6 +97,25 @@ def gradients(task: Exercise, fn: Callable | Told) -> tuple[Tensor | None, list[
     result = outcome(task, fn, Case(lambda: change_tensors(task.given(), leaf)))
     if not isinstance(result, Tensor) or not result.requires_grad or not leaves:
         return None, []
+    return result, flowing(result, leaves)
+
+
+def flowing(result: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
+    """The gradients of ``leaves``, for gradients of the result that are drawn and always the same."""
     weights = torch.randn(result.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     found = torch.autograd.grad((result.double() * weights).sum(), leaves, allow_unused=True)
-    return result, [torch.zeros_like(leaf) if one is None else one for leaf, one in zip(leaves, found, strict=True)]
+    return [torch.zeros_like(leaf) if one is None else one for leaf, one in zip(leaves, found, strict=True)]
+
+
+def gradient_of(result: Any, leaf: Tensor) -> Tensor:
+    """The gradient of ``leaf``, where a statement asks for it.
+
+    Raises:
+        CheckFailed: if none flows.
+    """
+    if isinstance(result, Tensor) and result.requires_grad:
+        return flowing(result, [leaf])[0]
+    raise CheckFailed(
+        "the numbers are right, but no gradient flows back to the input, so nothing before it could learn. "
+        "torch.no_grad(), .detach(), .data, .item(), .numpy() and torch.tensor(…) cut it"
+    )

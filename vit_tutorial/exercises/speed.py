@@ -199,7 +199,8 @@ EXERCISES["pareto_front"] = Exercise(reference=pareto_front, truth=_unbeaten, ca
     Case(lambda: (torch.tensor([4.0]), torch.tensor([10.0])), "a single run is on the front"),
     Case(lambda: (torch.tensor([2.0, 2.0, 2.0]), torch.tensor([50.0, 70.0, 70.0])),
          "of three runs of equal cost the two best are on the front"),
-    Case(lambda: (torch.tensor([5, 1, 3]), torch.tensor([2, 1, 9])), "wrong for whole numbers"),
+], notes=[
+    Case(lambda: (torch.tensor([5, 1, 3]), torch.tensor([2, 1, 9])), "it fails for whole numbers"),
 ], mistakes={
     "the answers are inverted: False is on the front": lambda c, a: ~pareto_front(c, a),
     "cost and accuracy are both inverted: the front is cheap *and* accurate": lambda c, a: pareto_front(-c, -a),

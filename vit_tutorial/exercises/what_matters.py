@@ -262,6 +262,10 @@ EXERCISES["fraction_needed"] = Exercise(
              lambda f, a, t: math.nan if a[-1] == t else fraction_needed(f, a, t)),
         Case(_curve(WAVY, 60.0), "the curve reaches 60, falls below it, and reaches it again: the first time counts",
              _reach(order=-1)),
+        Case(_curve([30.0, 65, 50, 55, 58], 60.0),
+             "the curve reaches 60 and ends below it. np.interp looks numbers up in a row that rises from end to end",
+             lambda fractions, accuracies, target: math.nan if accuracies.max() < target
+             else math.exp(np.interp(target, accuracies, fractions.log()))),
         Case(_curve([70.0, 50, 40, 65, 90], 60.0),
              "the curve begins above 60 and then falls below it: the first time counts", _reach(first=None)),
         Case(_curve([40.0, 80], 55.0, [0.2, 0.5]), "right for five points, wrong for two"),
