@@ -21,7 +21,7 @@ from vit_tutorial.classroom.grading import grade, read_points
 from vit_tutorial.classroom.reports import write_reports
 from vit_tutorial.clinic.signs import are_probabilities
 from vit_tutorial.data import NAMES, SPLITS, Dataset, data_root, load_dataset
-from vit_tutorial.data.folders import check_test
+from vit_tutorial.data.folders import check_split
 from vit_tutorial.data.images import decode_all
 from vit_tutorial.live import as_script, export_model
 from vit_tutorial.recipes import RECIPES, Recipe, fit_to_data, load_split, make_model
@@ -222,7 +222,7 @@ class Evaluate:
         model, recipe = load_recorded(folder)
         metrics, changes = load_metrics(folder), ""
         if recipe.dataset.startswith("folder:"):
-            changes = check_test(metrics, load_dataset(recipe.dataset, "test", memory=0))  # without decoding
+            changes = check_split(metrics, load_dataset(recipe.dataset, "test", memory=0), "test")  # without decoding
         test = load_split(recipe, "test")
         accuracy = evaluate(model.to(self.device), test, recipe)["accuracy"]
         then = metrics["test"]["accuracy"]
