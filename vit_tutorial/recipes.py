@@ -147,7 +147,7 @@ class RecordedRecipe(Recipe):
             see ``vit_tutorial.data.folders.check_split``.
     """
 
-    trained_on: dict = field(repr=False)
+    trained_on: dict = field(repr=False, compare=False)
 
     def fresh(self) -> Recipe:
         """The recipe alone, to train anew on the data of this machine."""

@@ -175,7 +175,7 @@ def _check_fingerprint(kept: dict, dataset: Dataset | ImageFiles, split: str) ->
     was = f"the split {then}" if then else "a split that was not recorded"
     raise ValueError(
         f"run {kept['name']!r} was trained on {kept['data']} with {was}; here is {dataset.variant} with the split "
-        f"{now}. Which of these {split} images it was trained on is unknown, so its accuracy on them would say nothing. "
+        f"{now}. Which of these {split} images it was trained on is unknown, so its accuracy on them says nothing. "
         "Take test images, which no run was trained on, or train it again on these data"
     )
 
