@@ -1,5 +1,6 @@
 """Data sets by name: what lies in the root is used, what is missing is fetched, what is damaged is named."""
 
+import hashlib
 import socket
 import warnings
 from pathlib import Path
@@ -11,9 +12,10 @@ from fake_data import mnist_file, packed_cifar, packed_mnist, write_cifar_batche
 from local_host import local_host
 from sklearn.datasets import load_digits
 
-from vit_tutorial.data import data_root, downloads, load_dataset, sources
+from vit_tutorial.data import data_root, downloads, folders, load_dataset, sources
+from vit_tutorial.data.images import decode_all
 from vit_tutorial.data.shapes import draw_shapes
-from vit_tutorial.data.sources import CIFAR_CLASSES, CLASSES
+from vit_tutorial.data.sources import CIFAR_CLASSES, CLASSES, fingerprint
 
 SPLITS = ("train", "val", "test")
 
@@ -192,6 +194,42 @@ def test_cifar10_images(tmp_path):
     assert parts["test"].images[:, 0, 0, 0].tolist() == [20 * label for label in range(10)]
     assert {(part.variant, part.classes) for part in parts.values()} == {("CIFAR-10 (JPEG copy)", CIFAR_CLASSES)}
     assert (tmp_path / "cifar10/.test.npz").exists()
+
+
+# Fingerprints of splits ----------------------------------------------------------------------------------------------
+
+
+def test_a_fingerprint_by_hand():
+    found = fingerprint(torch.tensor([3, 1]), lambda i: [b"first", b"second"][i])
+    assert found == hashlib.sha256(b"\x03\x01firstsecond").hexdigest()[:16]
+
+
+def test_a_fingerprint_is_of_the_images_as_stored_in_their_order(tmp_path, monkeypatch):
+    tree = tmp_path / "cifar10/train"
+    write_tree(tree, CIFAR_CLASSES, 2, "jpg")
+
+    def of_each_split():
+        return {split: load_dataset("cifar10", split, root=tmp_path).fingerprint for split in ("train", "val")}
+
+    before = of_each_split()
+    assert before["train"] != before["val"]
+    (tmp_path / "cifar10/.train.npz").unlink()
+    with monkeypatch.context() as patch:  # another version of libjpeg
+        patch.setattr(folders, "decode_all", lambda *args, **options: decode_all(*args, **options) + 1)
+        assert of_each_split() == before
+    assert load_dataset("cifar10", "val", root=tmp_path, img_size=16)[:2].fingerprint == before["val"]
+    for name in CIFAR_CLASSES:  # as many of each class, in the same order: the labels don't tell
+        first, second = tree / name / "000.jpg", tree / name / "001.jpg"
+        first.rename(tree / name / "002.jpg")
+        second.rename(first)
+    after = of_each_split()
+    assert after["train"] != before["train"] and after["val"] != before["val"]
+
+
+@pytest.mark.parametrize("name", ["digits", "shapes"])
+def test_sets_that_are_made_have_fingerprints_too(name):
+    found = [load_dataset(name, split).fingerprint for split in ("val", "test", "val")]
+    assert found[0] == found[2] != found[1]
 
 
 def test_incomplete_cifar10_images(tmp_path):

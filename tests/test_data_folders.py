@@ -12,7 +12,7 @@ from fake_data import write_image, write_tree
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from vit_tutorial.data import Dataset, folders, load_dataset
-from vit_tutorial.data.folders import check_test, decode_cached, find_images, folder_changes, split_folder
+from vit_tutorial.data.folders import check_split, decode_cached, find_images, folder_changes, split_folder
 from vit_tutorial.data.images import ImageFiles, decode_all
 
 
@@ -200,10 +200,10 @@ def test_added_and_removed_images_are_counted_and_the_test_goes_on(trained):
     own, kept = trained
     touch_tree(own, {"ape": 10}, first=100)
     test = split_folder(own)["test"]
-    assert check_test(kept, test) == folder_changes(kept, test) == "10 images were added"
+    assert check_split(kept, test, "test") == folder_changes(kept, test) == "10 images were added"
     shutil.rmtree(own / "ape")
     touch_tree(own, {"ape": 39})
-    assert check_test(kept, split_folder(own)["test"]) == "1 image was removed"
+    assert check_split(kept, split_folder(own)["test"], "test") == "1 image was removed"
 
 
 def test_another_class_is_named(trained):
@@ -211,7 +211,7 @@ def test_another_class_is_named(trained):
     (own / "bee").rename(own / "wasp")
     text = "folder own cannot test this run: class 'bee' was renamed or removed; class 'wasp' is new; 40"
     with pytest.raises(ValueError, match=text):
-        check_test(kept, split_folder(own)["test"])
+        check_split(kept, split_folder(own)["test"], "test")
 
 
 def test_renamed_images_may_be_training_images(trained):
@@ -221,7 +221,7 @@ def test_renamed_images_may_be_training_images(trained):
     new = len([name for name in names(split_folder(own)["test"]) if "ape-" in name])
     text = f"40 images were added; 40 images were removed. The {new} new test images may be training images by another"
     with pytest.raises(ValueError, match=text):
-        check_test(kept, split_folder(own)["test"])
+        check_split(kept, split_folder(own)["test"], "test")
 
 
 def test_a_training_image_in_the_test_is_refused(trained):
@@ -229,13 +229,24 @@ def test_a_training_image_in_the_test_is_refused(trained):
     for image in names(split_folder(own)["test"]):  # all of them, so others fill in
         (own / image).unlink()
     with pytest.raises(ValueError, match=r"moved to another split\. Of the 2 test images, 2 were used in training"):
-        check_test(kept, split_folder(own)["test"])
+        check_split(kept, split_folder(own)["test"], "test")
+
+
+def test_images_of_another_split_are_not_asked_for_by_its_name(trained):
+    own, kept = trained
+    parts = split_folder(own)
+    assert [check_split(kept, parts[split], split) for split in parts] == ["", "", ""]
+    for image in names(parts["val"]):  # so training images fill in
+        (own / image).unlink()
+    text = r"own cannot be asked for the val images of this run: .* Of the 2 val images, 2 were in another split"
+    with pytest.raises(ValueError, match=text):
+        check_split(kept, split_folder(own)["val"], "val")
 
 
 def test_a_run_without_a_record_of_its_split(trained):
     test = split_folder(trained[0])["test"]
     with pytest.raises(ValueError, match=r"it is not recorded which images it was trained on\. Train it again"):
-        check_test({}, test)
+        check_split({}, test, "test")
     assert folder_changes({}, load_dataset("digits", "test")) == ""  # those do not change
 
 

@@ -6,11 +6,13 @@ from dataclasses import asdict, replace
 
 import pytest
 import torch
+from fake_data import write_cifar_batches, write_tree
 
 from vit_tutorial import runs
 from vit_tutorial.archs.patients import attention_scaled_by_dim
 from vit_tutorial.attention import plain_attention
-from vit_tutorial.data import load_dataset
+from vit_tutorial.data import load_dataset, sources
+from vit_tutorial.data.sources import CIFAR_CLASSES
 from vit_tutorial.recipes import RECIPES, load_split, make_model
 from vit_tutorial.runs import (
     FOLDER,
@@ -66,7 +68,7 @@ def test_weights_come_back_in_half_precision(in_folder):
     _, metrics = in_folder
     assert recorded_runs() == ["tiny"]
     model, recipe = load_recorded("tiny")
-    assert recipe == TINY
+    assert recipe.fresh() == TINY
     assert not model.training
     assert all(
         value.dtype == torch.float32 and torch.equal(value, value.half().float()) for value in model.parameters()
@@ -89,7 +91,7 @@ def test_a_run_comes_back_in_its_own_arch(arch, tmp_path):
     recipe = replace(TINY, arch=arch, epochs=1, model=replace(TINY.model, pool="cls"))
     metrics = run_recipe("digits", recipe, tmp_path, progress=False)
     model, again = load_recorded(tmp_path)
-    assert again == recipe
+    assert again.fresh() == recipe
     assert type(model) is type(make_model(recipe))
     scores = evaluate(model, load_split(recipe, "test"), recipe)
     assert scores["loss"] == pytest.approx(metrics["test"]["loss"], abs=2e-3)
@@ -118,7 +120,7 @@ def test_one_changed_bit_in_the_weights_is_detected(in_folder, tmp_path):
     metrics = load_metrics(folder)
     del metrics["checksum"]  # as in runs before it was kept
     (folder / "metrics.json").write_text(json.dumps(metrics))
-    assert load_recorded(folder)[1] == TINY
+    assert load_recorded(folder)[1].fresh() == TINY
 
 
 @pytest.mark.parametrize(
@@ -315,7 +317,8 @@ def test_stored_weights_give_the_stored_accuracy(name):
         test = load_split(recipe, "test", download=False)
     except FileNotFoundError as error:
         pytest.skip(f"no data: {error}")
-    assert test.variant == metrics["data"]
+    if test.variant != metrics["data"]:
+        pytest.skip(f"other data: {test.variant}")
     stored, within = metrics["test"]["accuracy"], 1e-3  # the weights were rounded to halves
     if name not in RECIPES or metrics["parameters"] > 1e6:
         # Checksums hold the weights, and the runs below the evaluation. Here three standard errors of a sample will do.
@@ -381,3 +384,113 @@ def test_weights_are_kept_after_each_epoch_that_is_asked_for_also_by_a_run_that_
         assert torch.equal(fourth.state_dict()[name], value)
     with pytest.raises(ValueError, match="after epoch 2 were not kept"):
         load_recorded(tmp_path, 2)
+
+
+# Data that are split otherwise than a run's --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sorted_and_shuffled(tmp_path, monkeypatch):
+    """A run on CIFAR-10's images in a tree, which is sorted by class; and a root with the same images, shuffled."""
+    monkeypatch.setattr(sources, "VAL_IMAGES", 10)
+    for split, each in (("train", 5), ("test", 1)):
+        write_tree(tmp_path / "sorted/cifar10" / split, CIFAR_CLASSES, each)
+    shutil.copytree(tmp_path / "sorted", tmp_path / "shuffled")
+    kinds = sources.find_images
+
+    def mixed(tree, classes):
+        files, labels, classes = kinds(tree, classes)
+        order = torch.randperm(len(files), generator=torch.Generator().manual_seed(1))
+        return tuple(files[i] for i in order), labels[order], classes
+
+    def use(order):
+        monkeypatch.setenv("VIT_TUTORIAL_DATA", str(tmp_path / order))
+        monkeypatch.setattr(sources, "find_images", mixed if order == "shuffled" else kinds)
+
+    use("sorted")
+    recipe = replace(
+        RECIPES["cifar10-tiny"], epochs=1, model=replace(RECIPES["cifar10-tiny"].model, img_size=8, depth=1)
+    )
+    run_recipe("cifar10-tiny", recipe, tmp_path / "known", progress=False)
+    return tmp_path / "known", recipe, use
+
+
+def numbers(dataset):
+    """What each image is, in any order; all its pixels have one value."""
+    return {value.item() for value in dataset.images[:, 0, 0, 0]}
+
+
+def test_a_run_is_asked_for_its_own_validation_images_only(sorted_and_shuffled):
+    known, recipe, use = sorted_and_shuffled
+    _, recorded = load_recorded(known)
+    learned, held_out = (numbers(load_split(recorded, split)) for split in ("train", "val"))
+    assert len(learned) == 40 and len(held_out) == 10 and not learned & held_out
+    use("shuffled")
+    assert len(numbers(load_split(recipe, "val")) & learned) >= 7  # what a score on them would be worth
+    was, now = load_metrics(known)["fingerprint"]["val"], load_split(recipe, "val").fingerprint
+    for split in ("val", "train"):
+        with pytest.raises(ValueError, match=r"run 'known' was trained on CIFAR-10 \(PNG copy\) with the split \w{16}"):
+            load_split(recorded, split)
+    with pytest.raises(ValueError, match=rf"{was}; here is CIFAR-10 \(PNG copy\) with the split {now}\. .* Take test"):
+        load_split(replace(recorded, batch_size=1), "val")
+    assert len(load_split(recorded, "test")) == 10
+    assert len(load_split(recorded.fresh(), "val")) == 10  # to train anew
+    assert run_recipe("cifar10-tiny", recorded, known.parent / "new", progress=False)["fingerprint"]["val"] == now
+
+
+def test_both_variants_are_named(sorted_and_shuffled, monkeypatch, tmp_path):
+    known, _, _ = sorted_and_shuffled
+    _, recorded = load_recorded(known)
+    monkeypatch.setattr(sources, "VAL_IMAGES", 5)
+    write_cifar_batches(tmp_path / "official", monkeypatch)
+    with pytest.raises(ValueError, match=r"CIFAR-10 \(PNG copy\) with the split \w+; here is CIFAR-10 with the split"):
+        load_split(recorded, "val", root=tmp_path / "official")
+
+
+def test_a_run_that_does_not_know_its_split_is_asked_for_test_images(in_folder, tmp_path):
+    folder = shutil.copytree(in_folder[0] / "tiny", tmp_path / "old")
+    metrics = load_metrics(folder)
+    del metrics["fingerprint"]
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    _, recorded = load_recorded(folder)
+    with pytest.raises(
+        ValueError, match=r"'old' was trained on scikit-learn's digits with a split that was not recorded"
+    ):
+        load_split(recorded, "val")
+    assert len(load_split(recorded, "test")) == 360
+
+
+def test_a_checkpoint_does_not_go_on_with_images_in_another_order(sorted_and_shuffled, tmp_path):
+    _, recipe, use = sorted_and_shuffled
+    longer = replace(recipe, epochs=2)
+
+    def stop(model, history):
+        if len(history) == 2:  # so there is a checkpoint of the first epoch
+            raise KeyboardInterrupt
+
+    def run(**options):
+        return run_recipe("cifar10-tiny", longer, tmp_path / "cut", progress=False, **options)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(after_epoch=stop)
+    use("shuffled")
+    with pytest.raises(
+        ValueError, match=r"checkpoint\.pt was trained on other images, or in another order, than CIFAR"
+    ):
+        run()
+    use("sorted")
+    assert len(run()["history"]) == 2
+
+
+@pytest.mark.parametrize("dataset", ["mnist", "cifar10", "digits", "shapes"])
+def test_recorded_runs_name_their_split(dataset):
+    kept = [m for m in map(load_metrics, recorded_runs()) if m["recipe"]["dataset"] == dataset]
+    (variant,), (split,) = {m["data"] for m in kept}, {tuple(sorted(m["fingerprint"].items())) for m in kept}
+    assert dict(split).keys() == {"train", "val"}
+    try:
+        val = load_dataset(dataset, "val", download=False)
+    except FileNotFoundError as error:
+        pytest.skip(f"no data: {error}")
+    if val.variant != variant:
+        pytest.skip(f"other data: {val.variant}")
+    assert val.fingerprint == dict(split)["val"]

@@ -24,7 +24,7 @@ from vit_tutorial.classroom.judge import load_exercises
 from vit_tutorial.classroom.reports import write_reports
 from vit_tutorial.clinic.signs import are_probabilities
 from vit_tutorial.data import NAMES, SPLITS, Dataset, data_root, load_dataset
-from vit_tutorial.data.folders import check_test
+from vit_tutorial.data.folders import check_split
 from vit_tutorial.data.images import decode_all
 from vit_tutorial.data.load import STAND_INS, fetch_and_tell
 from vit_tutorial.data.paper import FORMS, read_digit
@@ -229,7 +229,7 @@ class Evaluate:
         model, recipe = load_recorded(folder)
         metrics, changes = load_metrics(folder), ""
         if recipe.dataset.startswith("folder:"):
-            changes = check_test(metrics, load_dataset(recipe.dataset, "test", memory=0))  # without decoding
+            changes = check_split(metrics, load_dataset(recipe.dataset, "test", memory=0), "test")  # without decoding
         test = load_split(recipe, "test")
         accuracy = evaluate(model.to(self.device), test, recipe)["accuracy"]
         then = metrics["test"]["accuracy"]

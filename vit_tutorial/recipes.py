@@ -1,6 +1,6 @@
 """Complete training recipes. Each says its command, what it costs and what to expect; every field can be overridden."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import torch
 from jaxtyping import Float, Int64
@@ -11,6 +11,7 @@ from vit_tutorial.archs.registry import ARCHS, OWN_WEIGHTS, check_arch
 from vit_tutorial.augment.policy import Augment
 from vit_tutorial.config import PRESETS, ViTConfig
 from vit_tutorial.data import Dataset, ImageFiles, load_dataset
+from vit_tutorial.data.folders import check_split
 from vit_tutorial.model import ViT
 from vit_tutorial.positions import sincos_2d
 from vit_tutorial.training.loop import TrainConfig
@@ -137,6 +138,22 @@ class Recipe(TrainConfig):
             raise ValueError(f"fraction must be above 0 and at most 1, got {self.fraction!r}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class RecordedRecipe(Recipe):
+    """The recipe of a finished run, which remembers the images; ``vit_tutorial.runs.load_recorded`` returns it.
+
+    Args:
+        trained_on: of the run's ``metrics.json`` the ``name``, ``data``, ``classes``, ``split`` and ``fingerprint``;
+            see ``vit_tutorial.data.folders.check_split``.
+    """
+
+    trained_on: dict = field(repr=False, compare=False)
+
+    def fresh(self) -> Recipe:
+        """The recipe alone, to train anew on the data of this machine."""
+        return Recipe(**{part.name: getattr(self, part.name) for part in fields(Recipe)})
+
+
 def make_model(recipe: Recipe) -> nn.Module:
     """The recipe's model, initialized with the recipe's seed."""
     torch.manual_seed(recipe.seed)
@@ -148,11 +165,18 @@ def make_model(recipe: Recipe) -> nn.Module:
 def load_split(recipe: Recipe, split: str, **options) -> Dataset | ImageFiles:
     """A split of the recipe's data set, resized to the model's ``img_size``.
 
+    With the recipe of a finished run, the validation images are those that were set apart then, and the training images
+    those that it was trained on. Where the data on this machine are split otherwise, only the test images are left to
+    question it: CIFAR-10's validation images are drawn by position, and a copy of it in another order has others.
+
     Args:
+        recipe: what to train, or what ``load_recorded`` returns with a trained model.
+        split: ``"train"``, ``"val"`` or ``"test"``.
         options: for :func:`~vit_tutorial.data.load_dataset`.
 
     Raises:
-        ValueError: if the model's ``num_classes`` or ``in_chans`` differ from the data's.
+        ValueError: if the model's ``num_classes`` or ``in_chans`` differ from the data's, or a finished run had other
+            images in this split; the message names both.
         FileNotFoundError: if the data are missing and cannot be fetched.
     """
     dataset = load_dataset(recipe.dataset, split, img_size=recipe.model.img_size, **options)
@@ -162,6 +186,8 @@ def load_split(recipe: Recipe, split: str, **options) -> Dataset | ImageFiles:
         got = " and ".join(str(getattr(recipe.model, name)) for name in wrong)
         hint = "; the recipe photos takes them from the images" if recipe.dataset.startswith("folder:") else ""
         raise ValueError(f"{recipe.dataset} needs {wanted}, the recipe has {got}{hint}")
+    if isinstance(recipe, RecordedRecipe):
+        check_split(recipe.trained_on, dataset, split)
     if recipe.images:
         dataset = dataset[_drawn(len(dataset), recipe.seed)[: recipe.images]]
     if split == "train" and recipe.fraction < 1:

@@ -22,9 +22,9 @@ from vit_tutorial.archs.registry import ARCHS
 from vit_tutorial.attention import Attention, fused_attention, plain_attention
 from vit_tutorial.augment.policy import Augment
 from vit_tutorial.config import ViTConfig
-from vit_tutorial.data.folders import check_test
+from vit_tutorial.data.folders import check_split
 from vit_tutorial.data.sources import CLASSES
-from vit_tutorial.recipes import Recipe, load_split, make_model
+from vit_tutorial.recipes import Recipe, RecordedRecipe, load_split, make_model
 from vit_tutorial.training.checkpoints import reason, write_whole
 from vit_tutorial.training.distributed import rank_and_world
 from vit_tutorial.training.loop import AfterEpoch, evaluate, fit, in_bf16
@@ -69,6 +69,7 @@ def run_recipe(
             another process is training there, or images of a folder were moved or renamed meanwhile.
         FloatingPointError: if a loss or a weight is not finite.
     """
+    recipe = _fresh(recipe)
     train, val = load_split(recipe, "train"), load_split(recipe, "val")
     model = make_model(recipe)
     if device == "cpu" and in_bf16(device, recipe.precision):
@@ -97,13 +98,14 @@ def run_recipe(
             after_epoch=keep_and_show,
         )
         test = load_split(recipe, "test")
-        check_test({"classes": train.classes, "split": train.split}, test)
+        check_split({"classes": train.classes, "split": train.split}, test, "test")
         metrics = {
             "name": name,
             "recipe": asdict(recipe),
             "precision": "bf16" if in_bf16(device, recipe.precision) else "fp32",  # what "auto" came to
             "parameters": sum(p.numel() for p in model.parameters()),
             "data": train.variant,
+            "fingerprint": {"train": train.fingerprint, "val": val.fingerprint},
             "classes": list(train.classes),
             "split": train.split,
             "images": {"train": len(train), "val": len(val)},
@@ -139,7 +141,7 @@ def run_once(name: str, recipe: Recipe, folder: Path, **options) -> dict:
     if not (folder / "metrics.json").exists():
         return run_recipe(name, recipe, folder, **options)
     metrics = load_metrics(folder)
-    there, here = asdict(recipe_from_dict(metrics["recipe"])), asdict(recipe)
+    there, here = asdict(recipe_from_dict(metrics["recipe"])), asdict(_fresh(recipe))
     if differ := [key for key in here if there[key] != here[key]]:
         key = differ[0]
         raise ValueError(
@@ -150,6 +152,10 @@ def run_once(name: str, recipe: Recipe, folder: Path, **options) -> dict:
     if after_epoch and _weights_of(folder).exists():
         after_epoch(load_recorded(folder)[0].to(options.get("device", "cpu")), metrics["history"])
     return metrics
+
+
+def _fresh(recipe: Recipe) -> Recipe:
+    return recipe.fresh() if isinstance(recipe, RecordedRecipe) else recipe
 
 
 def _weights_of(folder: Path, epoch: int | None = None) -> Path:
@@ -297,8 +303,11 @@ def load_classes(run: str | Path) -> tuple[str, ...]:
     return tuple(metrics["classes"] if "classes" in metrics else CLASSES[dataset])
 
 
-def load_recorded(run: str | Path, epoch: int | None = None) -> tuple[nn.Module, Recipe]:
+def load_recorded(run: str | Path, epoch: int | None = None) -> tuple[nn.Module, RecordedRecipe]:
     """A run's model, with its stored weights and in evaluation mode, and its recipe.
+
+    The recipe remembers which images the run was trained on: where this machine's data are split otherwise,
+    ``load_split(recipe, "val")`` refuses. Load the images for this model in that way, not by the data set's name.
 
     Args:
         run: its name, or its folder.
@@ -326,7 +335,10 @@ def load_recorded(run: str | Path, epoch: int | None = None) -> tuple[nn.Module,
         raise ValueError(f"{path} is damaged: {reason(error)}; train the run again") from error
     except RuntimeError as error:
         raise ValueError(f"{path} does not fit the recipe in metrics.json beside it: {reason(error)}") from error
-    return model.eval(), recipe
+    trained_on = {key: metrics.get(key) for key in ("name", "data", "split", "fingerprint")}
+    trained_on |= {"name": folder.name, "classes": list(metrics.get("classes") or CLASSES.get(recipe.dataset, ()))}
+    values = {part.name: getattr(recipe, part.name) for part in fields(recipe)}
+    return model.eval(), RecordedRecipe(**values, trained_on=trained_on)
 
 
 def recipe_from_dict(values: dict) -> Recipe:

@@ -128,28 +128,56 @@ def folder_changes(kept: dict, dataset: Dataset | ImageFiles) -> str:
     )
 
 
-def check_test(kept: dict, dataset: Dataset | ImageFiles) -> str:
-    """:func:`folder_changes`, if the run that has ``kept`` this can still be tested on the folder's test images.
+def check_split(kept: dict, dataset: Dataset | ImageFiles, split: str) -> str:
+    """Stop unless the images of a split are, for the run that has ``kept`` this, what they are by the split's name.
+
+    Args:
+        kept: a run's ``metrics.json``, or of it ``name``, ``data``, ``classes``, ``split`` and ``fingerprint``.
+        dataset: the split as it is now.
+        split: ``"test"``, ``"val"`` or ``"train"``.
+
+    Returns:
+        :func:`folder_changes` that do no harm, in words.
 
     Raises:
-        ValueError: if the classes are others, a test image is one that the run was trained or validated on, or may be
-            one by another name, since such images are gone and there are new test images.
+        ValueError: if validation or training images of a named set are others than those that the run had, in number or
+            order; its test images were never trained on, whatever their order. If the classes of a folder are others,
+            an image of the split was in another one then, or may have been by another name, since such images are gone
+            and there are new ones.
     """
+    if dataset.split is None:
+        _check_fingerprint(kept, dataset, split)
+        return ""
     changes = folder_changes(kept, dataset)
     if not changes:
         return ""
     before, after = _split_of(kept.get("split") or {}), _split_of(dataset.split)
-    seen = {image for image, split in before.items() if split != "test"}
-    test = {image for image, split in after.items() if split == "test"}
+    others = {image for image, then in before.items() if then != split}
+    now = {image for image, then in after.items() if then == split}
     if not before or list(dataset.classes) != list(kept["classes"]):
         why = ""
-    elif seen & test:
-        why = f" Of the {len(test)} test images, {len(seen & test)} were used in training."
-    elif seen - after.keys() and test - before.keys():
-        why = f" The {len(test - before.keys())} new test images may be training images by another name."
+    elif others & now:
+        used = "used in training" if split == "test" else "in another split"
+        why = f" Of the {len(now)} {split} images, {len(others & now)} were {used}."
+    elif others - after.keys() and now - before.keys():
+        kind = "training images" if split == "test" else "images of another split"
+        why = f" The {len(now - before.keys())} new {split} images may be {kind} by another name."
     else:
         return changes
-    raise ValueError(f"{dataset.variant} cannot test this run: {changes}.{why} Train it again")
+    what = "test this run" if split == "test" else f"be asked for the {split} images of this run"
+    raise ValueError(f"{dataset.variant} cannot {what}: {changes}.{why} Train it again")
+
+
+def _check_fingerprint(kept: dict, dataset: Dataset | ImageFiles, split: str) -> None:
+    then, now = (kept.get("fingerprint") or {}).get(split), dataset.fingerprint
+    if split == "test" or (then and then == now):
+        return
+    was = f"the split {then}" if then else "a split that was not recorded"
+    raise ValueError(
+        f"run {kept['name']!r} was trained on {kept['data']} with {was}; here is {dataset.variant} with the split "
+        f"{now}. Which of these {split} images it was trained on is unknown, so its accuracy on them says nothing. "
+        "Take test images, which no run was trained on, or train it again on these data"
+    )
 
 
 def _split_of(record: dict[str, str]) -> dict[str, str]:

@@ -39,6 +39,8 @@ class Dataset:
         variant: where the images come from, in words that belong beside every result on them.
         masks: ``(num, H, W)``, true on the object; only ``shapes`` knows it.
         split: of a folder, which images are in which split; see ``vit_tutorial.data.folders.folder_changes``.
+        fingerprint: of a named set, of the whole split that the images come from; see
+            ``vit_tutorial.data.sources.fingerprint``.
 
     Raises:
         ValueError: if images are not bytes (a training divides them by 255), or there is not one label for each.
@@ -50,6 +52,7 @@ class Dataset:
     variant: str
     masks: Bool[Tensor, "num H W"] | None = None
     split: dict[str, str] | None = field(default=None, repr=False)
+    fingerprint: str | None = None
 
     def __post_init__(self):
         if self.images.dtype != torch.uint8:
@@ -107,8 +110,8 @@ def _resize(images: Tensor, img_size: tuple[int, int]) -> Tensor:
 class ImageFiles:
     """A set of images that stays on disk; each batch is decoded when it is needed.
 
-    It offers what :class:`Dataset` does, except ``images`` and ``masks``: ``len``, ``[...]``, ``to``, ``image_shape``,
-    ``classes``, ``labels``, ``variant`` and, above all, ``batches``.
+    It offers what :class:`Dataset` does, except ``images``, ``masks`` and ``fingerprint``: ``len``, ``[...]``, ``to``,
+    ``image_shape``, ``classes``, ``labels``, ``variant`` and, above all, ``batches``.
 
     Attributes:
         files: paths of the images.

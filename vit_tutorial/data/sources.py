@@ -1,10 +1,13 @@
 """Where each named data set comes from: MNIST, CIFAR-10, scikit-learn's digits, and our own shapes (chapter 6)."""
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from vit_tutorial.data import downloads
@@ -110,7 +113,7 @@ def mnist(root: Path, split: str, download: bool) -> Dataset:
         raise ValueError(f"{root / 'MNIST' / 'raw'} has {found}, which do not belong together; {_RETRY}")
     if (labels > 9).any():
         raise ValueError(f"{root / 'MNIST' / 'raw' / names[1]} has a label {labels.max()}; digits are 0 to 9; {_RETRY}")
-    return _without_val(Dataset(images[:, None], labels.long(), CLASSES["mnist"], "MNIST"), split)
+    return _part_of(Dataset(images[:, None], labels.long(), CLASSES["mnist"], "MNIST"), split)
 
 
 def _read_idx(path: Path) -> UInt8[Tensor, "..."]:
@@ -128,7 +131,7 @@ def _read_idx(path: Path) -> UInt8[Tensor, "..."]:
 def cifar10(root: Path, split: str, download: bool) -> Dataset:
     """Ten kinds of animals and vehicles, 32×32 colour pixels (Krizhevsky 2009); see ``load_dataset``."""
     if (root / "cifar10").is_dir():
-        return _without_val(_cifar10_images(root / "cifar10", "test" if split == "test" else "train"), split)
+        return _cifar10_images(root / "cifar10", split)
     from torchvision.datasets.utils import check_integrity
 
     fetch_files("cifar10", root, download)
@@ -140,18 +143,21 @@ def cifar10(root: Path, split: str, download: bool) -> Dataset:
         wrong = (place / file for file, checksum in checksums.items() if not check_integrity(place / file, checksum))
         raise ValueError(f"{next(wrong, place)} is damaged: its checksum is wrong; {_RETRY}") from error
     pixels = torch.from_numpy(cifar.data).permute(0, 3, 1, 2).contiguous()
-    return _without_val(Dataset(pixels, torch.tensor(cifar.targets), tuple(cifar.classes), "CIFAR-10"), split)
+    return _part_of(Dataset(pixels, torch.tensor(cifar.targets), tuple(cifar.classes), "CIFAR-10"), split)
 
 
 def _cifar10_images(tree: Path, split: str) -> Dataset:
-    if not (tree / split).is_dir():
-        raise ValueError(f"{tree} has no folder {split}. Add it, or move {tree} away to have CIFAR-10 downloaded")
-    files, labels, classes = find_images(tree / split, CIFAR_CLASSES)
+    folder = tree / ("test" if split == "test" else "train")
+    if not folder.is_dir():
+        raise ValueError(f"{tree} has no folder {folder.name}. Add it, or move {tree} away to have CIFAR-10 downloaded")
+    files, labels, classes = find_images(folder, CIFAR_CLASSES)
     if missing := set(range(10)) - set(labels.tolist()):
-        raise ValueError(f"{tree / split} has no folder {classes[min(missing)]}. Add it, or move {tree} away")
+        raise ValueError(f"{folder} has no folder {classes[min(missing)]}. Add it, or move {tree} away")
     kind = "JPEG" if files[0].lower().endswith((".jpg", ".jpeg")) else Path(files[0]).suffix[1:].upper()
-    dataset = ImageFiles(files, labels, classes, f"CIFAR-10 ({kind} copy)")
-    return Dataset(decode_cached(dataset, tree / f".{split}.npz"), labels, classes, dataset.variant)
+    on_disk = ImageFiles(files, labels, classes, f"CIFAR-10 ({kind} copy)")
+    images = decode_cached(on_disk, tree / f".{folder.name}.npz")
+    decoded = Dataset(images, labels, classes, on_disk.variant)
+    return _part_of(decoded, split, lambda i: Path(files[i]).read_bytes())
 
 
 def digits(split: str) -> Dataset:
@@ -163,21 +169,52 @@ def digits(split: str) -> Dataset:
     whole = Dataset(pixels, torch.from_numpy(bunch.target).long(), tuple("0123456789"), "scikit-learn's digits")
     order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(SPLIT_SEED))
     first, last = {"test": (0, 360), "val": (360, 540), "train": (540, len(whole))}[split]
-    return whole[order[first:last]]
+    return _marked(whole[order[first:last]])
 
 
 def shapes(split: str) -> Dataset:
     """20,000, 1,000 and 2,000 of our own images; see :func:`~vit_tutorial.data.shapes.draw_shapes`."""
     size, seed = {"train": (20_000, 0), "val": (1_000, 1), "test": (2_000, 2)}[split]
     images, labels, masks = draw_shapes(size, seed)
-    return Dataset(images, labels, SHAPES, "shapes, drawn by this package", masks)
+    mark = fingerprint(labels, lambda i: b"")  # seeds keep the splits apart; processors draw some pixels otherwise
+    return Dataset(images, labels, SHAPES, "shapes, drawn by this package", masks, fingerprint=mark)
 
 
-def _without_val(dataset: Dataset, split: str) -> Dataset:
-    """The training images without those set apart for validation, or these; the test images as they are."""
+def _part_of(dataset: Dataset, split: str, stored: Callable[[int], bytes] | None = None) -> Dataset:
+    """The training images without those set apart for validation, or these; the test images as they are.
+
+    Args:
+        stored: the bytes of an image, by its index in ``dataset``; its pixels otherwise.
+    """
     if split == "test":
-        return dataset
-    if len(dataset) <= VAL_IMAGES:
+        indices = torch.arange(len(dataset))
+    elif len(dataset) <= VAL_IMAGES:
         raise ValueError(f"{dataset.variant} has {len(dataset)} training images; {VAL_IMAGES} are for validation alone")
-    order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(SPLIT_SEED))
-    return dataset[order[:VAL_IMAGES] if split == "val" else order[VAL_IMAGES:]]
+    else:
+        order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(SPLIT_SEED))
+        indices = order[:VAL_IMAGES] if split == "val" else order[VAL_IMAGES:]
+    part = dataset[indices]
+    return _marked(part, stored and (lambda i: stored(indices[i])))
+
+
+def _marked(part: Dataset, stored: Callable[[int], bytes] | None = None) -> Dataset:
+    """With its fingerprint."""
+    return replace(part, fingerprint=fingerprint(part.labels, stored or (lambda i: part.images[i].numpy().tobytes())))
+
+
+def fingerprint(labels: Int64[Tensor, " num"], stored: Callable[[int], bytes]) -> str:
+    """Tells whether a split holds the images that another one held: a hash of all labels in order, and of 1,000 images.
+
+    MNIST's and CIFAR-10's validation images are drawn by position, so files in another order make another split, in
+    which are images that a recorded model was trained on. An image is hashed as it is stored, not as it is decoded:
+    versions of libjpeg differ in the last bit. The labels alone would not do, since two copies that are sorted by class
+    have the same.
+
+    Args:
+        labels: ``(num,)``, below 256, of the whole split.
+        stored: the bytes of an image, by its index; asked for the first 1,000.
+    """
+    digest = sha256(bytes(labels.tolist()))
+    for i in range(min(len(labels), 1000)):
+        digest.update(stored(i))
+    return digest.hexdigest()[:16]

@@ -32,7 +32,8 @@ def save_checkpoint(
 ) -> None:
     """Write ``path`` as :func:`write_whole` does: a reader finds the old checkpoint or the new one.
 
-    Of ``data`` the names of the classes are kept and, if it is a folder, which images are in which split.
+    Of ``data`` the names of the classes are kept, and which images they are: of a folder those of each split, of a
+    named set the fingerprint.
 
     Raises:
         OSError: if it cannot be written; the message has the path.
@@ -47,6 +48,7 @@ def save_checkpoint(
         "ema": ema.state if ema else None,
         "classes": list(data.classes) if data else [],
         "split": data.split if data else None,
+        "fingerprint": data.fingerprint if isinstance(data, Dataset) else None,
     }
     file = io.BytesIO()
     torch.save(state, file)
@@ -83,8 +85,8 @@ def load_checkpoint(
 
     Raises:
         OSError: if there is no such file, or it may not be read.
-        ValueError: if the file is damaged, or belongs to a run with another config, another model or other images in
-            the folder of ``data``; the message says what has changed.
+        ValueError: if the file is damaged, or belongs to a run with another config, another model or other images than
+            those of ``data``; the message says what has changed.
     """
     content = Path(path).read_bytes()
     try:
@@ -96,6 +98,12 @@ def load_checkpoint(
         raise ValueError(f"{path} is not a whole checkpoint: {reason(error, 0)}. Delete it to start afresh") from error
     if data and (changes := folder_changes(state, data)):
         raise ValueError(f"{path} cannot go on with {data.variant}: {changes}. Undo that, or delete it to start afresh")
+    then, now = state.get("fingerprint"), data.fingerprint if isinstance(data, Dataset) else None
+    if then and now and then != now:  # older checkpoints have none
+        raise ValueError(
+            f"{path} was trained on other images, or in another order, than {data.variant}: fingerprint {then}, now "
+            f"{now}. Validation images are drawn by position. Delete it to start afresh"
+        )
     if there != repr(config):
         raise ValueError(
             f"{path} belongs to another run: {_difference(there, repr(config))}. Delete it, or rename this run"
