@@ -21,7 +21,7 @@ OF_THE_BOOK := tests/test_book.py tests/test_browser.py
 .PHONY: book executed pages pdf slides test check install lint unit colab rounding links serve clean
 
 book: executed
-	@$(MAKE) --no-print-directory pages slides
+	@$(MAKE) --no-print-directory pages
 
 # What can't be had in ten minutes has a stand-in, and no notebook waits for it.
 executed: $(INSTALLED)
@@ -30,6 +30,7 @@ executed: $(INSTALLED)
 
 pages: $(INSTALLED)
 	$(RUN) book/build.py html
+	$(RUN) book/slides.py
 
 # The book as one file to hand out, from the pages that are built; it needs Chromium or Chrome.
 pdf: $(INSTALLED)
@@ -48,7 +49,6 @@ test: lint executed
 # Every Monday, before a release, and once before an issue is called resolved. What an earlier run left is not used.
 check:
 	@$(MAKE) --no-print-directory test EXECUTE=anew
-	@$(MAKE) --no-print-directory slides
 	OMP_NUM_THREADS=1 $(PYTEST) tests/slow
 
 install: $(TESTERS)
