@@ -4,7 +4,7 @@ import re
 
 import browser
 import pytest
-from browser import CHECKS, VIEWS
+from browser import CHECKS, VIEWS, View
 from notebook_rules import page as text_of
 from test_browser import HTML, LOADED, PAGES, look_at, search_for
 
