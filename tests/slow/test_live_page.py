@@ -22,7 +22,7 @@ from vit_tutorial.runs import load_recorded
 from vit_tutorial.training import to_input
 
 HTML = ROOT / "_build" / "html"
-COMPUTED = Path(__file__).with_name("live_computed.mjs").read_text(encoding="utf-8")
+COMPUTED = (ROOT / "tests/live_computed.mjs").read_text(encoding="utf-8")
 HEAVIEST = 620_000  # bytes, gzipped, beyond what other pages load
 DESKTOP, PHONE = View(1280, 900, "light"), View(360, 740, "light")
 THREE = [(30, 20), (50, 12), (68, 25), (60, 42), (42, 48), (62, 54), (70, 72), (50, 88), (30, 80)]
