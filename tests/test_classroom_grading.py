@@ -22,7 +22,7 @@ from vit_tutorial.classroom.answers import Answer
 from vit_tutorial.classroom.apart import Limits
 from vit_tutorial.classroom.grading import Judge, grade
 from vit_tutorial.classroom.handouts import chapter_cells
-from vit_tutorial.classroom.judge import looks_behind
+from vit_tutorial.classroom.judge import Refused, _tripwire, looks_behind
 from vit_tutorial.classroom.transcript import pack, read_transcript, unpack, write_transcript
 from vit_tutorial.exercises import CHAPTERS, CheckFailed, find
 from vit_tutorial.exercises.engine import judge
@@ -85,6 +85,16 @@ def test_an_answer_may_borrow_and_lean_on_the_package(judged):
     assert (
         judged("unpatchify", right.replace("other(", "vit_tutorial.unpatchify("), ("patchify",))["status"] == "refused"
     )
+
+
+def test_no_answer_gets_the_place_of_a_trusted_module():
+    """A dictionary that is freed leaves its id to the next one."""
+    for _ in range(100):
+        module = {"__name__": "vit_tutorial.exercises"}
+        reference = _tripwire("unpatchify", lambda: "called", {id(module): module})
+        del module
+        with pytest.raises(Refused, match="which is what unpatchify is to be"):
+            eval("reference()", {"reference": reference})
 
 
 BEHIND = """

@@ -210,8 +210,9 @@ def _without_results(name: str, task: Exercise) -> Exercise:
     reference = task.reference
     given_away = [reference, *_made_of(name, reference)]
     ours = {key: module for key, module in sys.modules.items() if key.partition(".")[0] == "vit_tutorial" and module}
-    # All but the guard: what it calls is the answer itself.
-    trusted = {id(vars(module)) for key, module in ours.items() if key != Guard.__module__}
+    # All but the guard: what it calls is the answer itself. They are kept, or an answer's globals might get the place in
+    # memory, and so the id, of a module that is gone.
+    trusted = {id(vars(module)): vars(module) for key, module in ours.items() if key != Guard.__module__}
     for module in ours.values():
         for key, value in list(vars(module).items()):
             if any(value is each for each in given_away):
@@ -239,7 +240,7 @@ def _made_of(name: str, reference: Callable) -> list[Callable]:
     return [each for each in called if room and callable(each) and str(each.__module__).startswith(room)]
 
 
-def _tripwire(name: str, hidden: Callable, trusted: set[int]) -> Callable:
+def _tripwire(name: str, hidden: Callable, trusted: Mapping[int, dict]) -> Callable:
     """The function, for the package's own code alone."""
 
     def found(*args: Any, **kwargs: Any) -> Any:
