@@ -210,8 +210,8 @@ def _without_results(name: str, task: Exercise) -> Exercise:
     reference = task.reference
     given_away = [reference, *_made_of(name, reference)]
     ours = {key: module for key, module in sys.modules.items() if key.partition(".")[0] == "vit_tutorial" and module}
-    # All but the guard: what it calls is the answer itself. They are kept, or an answer's globals might get the place in
-    # memory, and so the id, of a module that is gone.
+    # All but the guard: what it calls is the answer itself. They are kept, or an answer's globals might get the place,
+    # and so the id, of a module that is gone.
     trusted = {id(vars(module)): vars(module) for key, module in ours.items() if key != Guard.__module__}
     for module in ours.values():
         for key, value in list(vars(module).items()):
