@@ -26,7 +26,6 @@ def drawn() -> str:
         axes[i].axis("off")
     with plt.rc_context({"svg.fonttype": "none"}):
         fig.savefig(file := io.BytesIO(), format="svg")
-    plt.close(fig)
     return themed(file.getvalue().decode())
 
 

@@ -27,21 +27,21 @@ ElementTree.register_namespace("xlink", LINK[1:-5])
 
 
 def dark(colour: str, role: str) -> str:
-    """What a colour becomes in the dark theme: of a ``"letter"``, ``"line"``, ``"fill"`` or a token's ``"cell"``."""
+    """What a colour becomes in the dark theme: of a ``"letter"``, ``"line"`` or ``"fill"``, or as ``"data"``."""
     colour, (hue, light, saturation) = colour.upper(), colorsys.rgb_to_hls(*to_rgb(colour))
-    if role == "fill" and colour in PIXELS.values():
-        return colour
-    if max(to_rgb(colour)) - min(to_rgb(colour)) < 0.04:
+    if max(to_rgb(colour)) - min(to_rgb(colour)) < 0.04 and colour not in PIXELS.values():
         grey = PAPER + (1 - light) * (INK - PAPER)
         if role == "letter":  # a white one stands on something painted
             grey = light if light > 0.9 else max(grey, DIM_INK)
         return to_hex([grey] * 3).upper()
+    if role == "data" or (role == "fill" and colour in PIXELS.values()):
+        return colour
     if role == "letter" or colour == COLOURS["attention"]:
         return INKS.get(colour, (colour, colour))[1]
     if role == "line" and colour == COLOURS["query"]:
         return LIGHT_BLUE
     pale, indigo = light > 0.78, 0.66 < hue < 0.75  # of weights: the more, the lighter
-    if role != "cell" and (pale or indigo):
+    if pale or indigo:
         return to_hex(colorsys.hls_to_rgb(hue, 1 - 0.93 * light, saturation * (0.6 if pale else 1))).upper()
     return colour
 
@@ -52,7 +52,7 @@ def end_of_map(image: Image.Image) -> str | None:
     for colour in COLOURS.values():
         end = np.array(to_rgb(colour))
         weights = (1 - pixels[:, end.argmin(), None]) / (1 - end.min())
-        if np.ptp(end) > 0.1 and weights.max() < 1.02 and np.abs(1 - weights * (1 - end) - pixels).max() < 0.02:
+        if np.ptp(end) > 0.1 and 0.05 < weights.max() < 1.02 and np.abs(1 - weights * (1 - end) - pixels).max() < 0.02:
             return colour
     return None
 
@@ -108,19 +108,19 @@ def themed(svg: str) -> str:
         colours = {name: element.get(name) for name in ("fill", "stroke") if "#" in element.get(name, "")}
         colours |= dict(re.findall(r"\b(fill|stroke): (#\w{6})", style))
         letters = kind in ("text", "g") and bool({"x", "transform"} & set(element.attrib))
-        box, said = box_of(element), []
+        is_data = element.get("stroke-width") == "0.8" or len(images) > len(opaque)  # a token's, or of a thin map
+        box, said, shape = box_of(element), [], "data" if is_data else "fill"
         is_paper = any(lies_on(image, box) for image in opaque)
         if not is_paper and any(lies_on(box, ground) for ground in images + fills * letters):
             said = ["fill: #000000"] * (letters and "fill" not in colours)
         else:
             for name, colour in colours.items():
-                role = "letter" if letters else "line" if name == "stroke" or kind == "use" else "fill"
-                role = "cell" if role == "fill" and element.get("stroke-width") == "0.8" else role
+                role = "letter" if letters else "line" if name == "stroke" or kind == "use" else shape
                 if (turned := dark(colour, role)) != colour.upper():
                     said.append(f"{name}: light-dark({colour}, {turned})")
-            thin = re.search(r"opacity: 0\.[0-6]", style)  # so much dark paper shows that letters have to be light
-            if kind == "path" and "fill" in colours and not thin:
-                fills += [box] * ("fill" not in " ".join(said))
+            is_thin = re.search(r"opacity: 0\.([0-6]|7\b)", style)  # letters on it, too, have to be light on dark paper
+            if kind == "path" and "fill" in colours and not is_thin and "fill" not in " ".join(said):
+                fills.append(box)
         if said:
             element.set("style", "; ".join([style, *said] if style else said))
     filters = "".join(map(filter_of, sorted(ends)))

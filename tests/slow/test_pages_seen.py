@@ -163,7 +163,6 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     (folder / "figure.svg").write_text(FIGURE.format(20))
     (folder / "small.svg").write_text(FIGURE.format(7))
-    Image.fromarray(np.zeros((10, 400), np.uint8)).save(folder / "grid.png")
     noise = np.random.default_rng(0).integers(256, size=(800, 700, 3), dtype=np.uint8)
     Image.fromarray(noise).save(folder / "heavy.png")
     return folder
