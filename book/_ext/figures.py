@@ -27,22 +27,22 @@ ElementTree.register_namespace("xlink", LINK[1:-5])
 
 
 def dark(colour: str, role: str) -> str:
-    """What a colour becomes in the dark theme: of a ``"letter"``, ``"line"`` or ``"fill"``, or as ``"data"``."""
+    """What a colour becomes in the dark theme: of a ``"letter"``, ``"line"`` or ``"fill"``; the diagram's ``"box"``.
+
+    A ``"cell"`` with data keeps its colour, or turns with its part if that is grey.
+    """
     colour, (hue, light, saturation) = colour.upper(), colorsys.rgb_to_hls(*to_rgb(colour))
     if max(to_rgb(colour)) - min(to_rgb(colour)) < 0.04 and colour not in PIXELS.values():
         grey = PAPER + (1 - light) * (INK - PAPER)
         if role == "letter":  # a white one stands on something painted
             grey = light if light > 0.9 else max(grey, DIM_INK)
-        return to_hex([grey] * 3).upper()
-    if role == "data" or (role == "fill" and colour in PIXELS.values()):
-        return colour
-    if role == "letter" or colour == COLOURS["attention"]:
+        return colour if role == "fill" and 0.45 < light < 0.9 else to_hex([grey] * 3).upper()
+    if role == "letter" or (colour == COLOURS["attention"] and role != "cell"):
         return INKS.get(colour, (colour, colour))[1]
     if role == "line" and colour == COLOURS["query"]:
         return LIGHT_BLUE
-    pale, indigo = light > 0.78, 0.66 < hue < 0.75  # of weights: the more, the lighter
-    if pale or indigo:
-        return to_hex(colorsys.hls_to_rgb(hue, 1 - 0.93 * light, saturation * (0.6 if pale else 1))).upper()
+    if role == "box" and colour not in PIXELS.values() and (light > 0.78 or 0.66 < hue < 0.75):  # pale, or a weight
+        return to_hex(colorsys.hls_to_rgb(hue, 1 - 0.93 * light, saturation * (0.6 if light > 0.78 else 1))).upper()
     return colour
 
 
@@ -108,14 +108,16 @@ def themed(svg: str) -> str:
         colours = {name: element.get(name) for name in ("fill", "stroke") if "#" in element.get(name, "")}
         colours |= dict(re.findall(r"\b(fill|stroke): (#\w{6})", style))
         letters = kind in ("text", "g") and bool({"x", "transform"} & set(element.attrib))
-        is_data = element.get("stroke-width") == "0.8" or len(images) > len(opaque)  # a token's, or of a thin map
-        box, said, shape = box_of(element), [], "data" if is_data else "fill"
+        is_cell = element.get("stroke-width") == "0.8" or len(images) > len(opaque)  # a token's, or key to a thin map
+        shape = "cell" if is_cell else "box" if "fill" in element.attrib else "fill"
+        box, said = box_of(element), []
         is_paper = any(lies_on(image, box) for image in opaque)
         if not is_paper and any(lies_on(box, ground) for ground in images + fills * letters):
             said = ["fill: #000000"] * (letters and "fill" not in colours)
         else:
             for name, colour in colours.items():
-                role = "letter" if letters else "line" if name == "stroke" or kind == "use" else shape
+                is_line = kind == "use" or (name == "stroke" and colour != colours.get("fill"))
+                role = "letter" if letters else "line" if is_line else shape
                 if (turned := dark(colour, role)) != colour.upper():
                     said.append(f"{name}: light-dark({colour}, {turned})")
             is_thin = re.search(r"opacity: 0\.([0-6]|7\b)", style)  # letters on it, too, have to be light on dark paper
