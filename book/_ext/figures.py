@@ -27,10 +27,7 @@ ElementTree.register_namespace("xlink", LINK[1:-5])
 
 
 def dark(colour: str, role: str) -> str:
-    """What a colour becomes in the dark theme: of a ``"letter"``, ``"line"`` or ``"fill"``; the diagram's ``"box"``.
-
-    A ``"cell"`` with data keeps its colour, or turns with its part if that is grey.
-    """
+    """What a ``"letter"``, ``"line"``, ``"fill"``, ``"box"`` of the diagram or ``"cell"`` of data becomes in the dark."""
     colour, (hue, light, saturation) = colour.upper(), colorsys.rgb_to_hls(*to_rgb(colour))
     if max(to_rgb(colour)) - min(to_rgb(colour)) < 0.04 and colour not in PIXELS.values():
         grey = PAPER + (1 - light) * (INK - PAPER)
