@@ -27,7 +27,7 @@ ElementTree.register_namespace("xlink", LINK[1:-5])
 
 
 def dark(colour: str, role: str) -> str:
-    """What a ``"letter"``, ``"line"``, ``"fill"``, ``"box"`` of the diagram or ``"cell"`` of data becomes in the dark."""
+    """What a colour becomes in the dark: of a "letter", "line", "fill", the diagram's "box" or a "cell" of data."""
     colour, (hue, light, saturation) = colour.upper(), colorsys.rgb_to_hls(*to_rgb(colour))
     if max(to_rgb(colour)) - min(to_rgb(colour)) < 0.04 and colour not in PIXELS.values():
         grey = PAPER + (1 - light) * (INK - PAPER)
