@@ -93,13 +93,13 @@ def themed(svg: str) -> str:
     for element in root.iter(f"{SVG}image"):
         image = Image.open(io.BytesIO(base64.b64decode(element.get(LINK).partition(",")[2])))
         element.set(LINK, f"data:image/webp;base64,{base64.b64encode(as_webp(image)).decode()}")
-        is_opaque = image.convert("RGBA").getextrema()[3][0] == 255
+        is_opaque = np.median(np.asarray(image.convert("RGBA"))[..., 3]) == 255  # but for what isn't a number
         if is_opaque and (end := end_of_map(image)):
             ends.add(end)
             element.set("class", f"map-{end[1:]}")
         else:
             images.append(box_of(element))
-            opaque += images[-1:] * is_opaque
+            opaque += images[-1:] * bool(is_opaque)
     for element in list(root.iter())[1:]:
         kind, style = element.tag.removeprefix(SVG), element.get("style", "")
         colours = {name: element.get(name) for name in ("fill", "stroke") if "#" in element.get(name, "")}
