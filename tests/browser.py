@@ -423,9 +423,10 @@ def letters(visit: Visit) -> list[str]:
           host.attachShadow({mode: 'open'}).innerHTML = await (await fetch(image.currentSrc)).text();
           const drawing = host.shadowRoot.querySelector('svg');
           drawing.style.cssText = 'width: 100%; height: auto; max-width: none';
-          for (const e of drawing.querySelectorAll('text, tspan')) {
-            const {a, b} = e.getScreenCTM();
-            if (e.textContent.trim()) note(size(e) * Math.hypot(a, b), 8, e);
+          for (const e of drawing.querySelectorAll('text')) {
+            const {a, b} = e.getScreenCTM(), parts = [...e.querySelectorAll('tspan')];  // of a formula, with its indices
+            const largest = Math.max(...(parts.length ? parts : [e]).map(size));
+            if (e.textContent.trim()) note(largest * Math.hypot(a, b), 8, e);
           }
           host.remove();
         }
