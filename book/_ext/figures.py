@@ -121,7 +121,8 @@ def themed(svg: str) -> str:
                 fills.append(box)
         if said:
             element.set("style", "; ".join([style, *said] if style else said))
-    return f"{ElementTree.tostring(root, 'unicode').removesuffix('</svg>')}{''.join(map(filter_of, sorted(ends)))}</svg>"
+    filters = "".join(map(filter_of, sorted(ends)))
+    return f"{ElementTree.tostring(root, 'unicode').removesuffix('</svg>')}{filters}</svg>"
 
 
 def size_of(image: bytes) -> tuple[int, int]:
