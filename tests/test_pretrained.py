@@ -592,10 +592,10 @@ def test_a_stranger_s_pickle_does_not_run(tmp_path, monkeypatch):
 
 def test_what_is_no_state_dict(tmp_path):
     torch.save({"model": ViT(CONFIG).state_dict(), "epoch": 3}, tmp_path / "a.pth")
-    with pytest.raises(ValueError, match="no state dict but holds model, epoch"):
+    with pytest.raises(ValueError, match="isn't a state dict, but holds model, epoch"):
         load_pretrained(tmp_path / "a.pth")
     torch.save([1], tmp_path / "a.pth")
-    with pytest.raises(ValueError, match="no state dict but holds list"):
+    with pytest.raises(ValueError, match="isn't a state dict, but holds list"):
         load_pretrained(tmp_path / "a.pth")
     with pytest.raises(
         FileNotFoundError, match="there is no file vit_b_17, and published weights are called vit_b_16,"

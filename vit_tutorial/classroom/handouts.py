@@ -68,7 +68,7 @@ def book_folder() -> Path:
 
 
 def refuse_unknown(points: Iterable[str], own: Iterable[str] = ()) -> None:
-    """Raise ValueError if there are points for what is an exercise neither of the book nor of the teacher's ``own``."""
+    """Raise a ValueError if a name in ``points`` isn't an exercise of the book or of the teacher's ``own``."""
     known = [*(name for names in CHAPTERS.values() for name in names), *own]
     for name in points:
         if name not in known:
@@ -103,7 +103,8 @@ def write_handouts(
         The files.
 
     Raises:
-        ValueError: if a chapter isn't there, ``url`` is no folder on GitHub, or ``points`` names no exercise.
+        ValueError: if a chapter isn't there, ``url`` isn't a folder on GitHub, or ``points`` names what isn't an
+            exercise.
     """
     book = book_folder()
     if (out := Path(out)).resolve() == book:
