@@ -303,7 +303,7 @@ def test_what_does_not_arrive_in_time_is_no_error_unless_nothing_may_stand_in(mo
     assert told == [
         f"data root: {own_folder}",
         "MNIST: already here",
-        "CIFAR-10: not to be had (download is off); drawn shapes stand in",
+        "CIFAR-10: not available (download is off); drawn shapes stand in",
     ]
     monkeypatch.setenv("VIT_TUTORIAL_STRICT", "1")
     main(["data", "--minutes", "0.1", "mnist"])

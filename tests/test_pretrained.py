@@ -641,7 +641,7 @@ def test_the_first_use_downloads_and_the_second_does_not(host, tmp_path, capsys)
 
 def test_a_download_that_breaks_off_is_not_used_and_the_next_one_works(host, tmp_path):
     host.broken = True
-    with pytest.raises(FileNotFoundError, match=r"vit_b_16 is not at hand: .* http://127.*: IncompleteRead"):
+    with pytest.raises(FileNotFoundError, match=r"vit_b_16 is missing: .* http://127.*: IncompleteRead"):
         load_pretrained("vit_b_16", num_heads=3, progress=False)
     assert cached(tmp_path) == []
     host.broken = False
@@ -704,7 +704,7 @@ def test_without_a_network(host, tmp_path):
     host.stop()
     with pytest.raises(
         FileNotFoundError,
-        match=r"vit_b_16 is not at hand: .*hub/checkpoints lacks fake-\w+.pth, .* failed: http.*refused.*TORCH_HOME",
+        match=r"vit_b_16 is missing: .*hub/checkpoints lacks fake-\w+.pth, .* failed: http.*refused.*TORCH_HOME",
     ):
         load_pretrained("vit_b_16", progress=False)
     assert cached(tmp_path) == []

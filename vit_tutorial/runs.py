@@ -146,7 +146,7 @@ def run_once(name: str, recipe: Recipe, folder: Path, **options) -> dict:
     if differ := [key for key in here if there[key] != here[key]]:
         key = differ[0]
         raise ValueError(
-            f"{folder} holds a finished run with another {key}: {there[key]}, asked for is {here[key]}. "
+            f"{folder} holds a finished run with another {key}: {there[key]}, not {here[key]}. "
             "Delete the folder, or choose another name"
         )
     after_epoch = options.get("after_epoch")
@@ -225,7 +225,7 @@ def _device_name(device: str) -> str:
     if device.startswith("cuda"):
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()
-    # The processor's capability tells machines apart: their seconds must not be compared.
+    # The processor's capability distinguishes machines, whose seconds must not be compared.
     return f"CPU ({torch.backends.cpu.get_cpu_capability()}), {threads} thread{'s' if threads > 1 else ''}"
 
 

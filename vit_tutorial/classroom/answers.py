@@ -220,7 +220,7 @@ def find_answer(name: str, known: Sequence[Statement], exercises: Iterable[str] 
         before = [j for j in found if j < i]
         if wanted in known[i].writes:
             found = before
-        elif wanted in known[i].at_once:  # what stands below is meant only where nothing stands above
+        elif wanted in known[i].at_once:  # what is below is meant only if nothing is above
             found = before or found
         return found[-1:] or [j for j, each in enumerate(known) if "*" in each.writes and j != i]
 
@@ -245,7 +245,7 @@ def find_answer(name: str, known: Sequence[Statement], exercises: Iterable[str] 
     ordered: dict[int, None] = {}
 
     def order(i: int, below: frozenset[int] = frozenset()) -> None:
-        """In the notebook's order, but what is needed at once and stands below comes first."""
+        """In the notebook's order, except that what is needed at once comes first even if it is further down."""
         if i not in ordered and i not in below:
             for j in ready(i):
                 order(j, below | {i})

@@ -26,7 +26,7 @@ LINK = re.compile(r"\]\((?!\w+:)(?P<file>[\w./-]+\.(?:ipynb|md))(?P<anchor>#[^)\
 GITHUB = re.compile(r"https://github\.com/(?P<slug>[^/]+/[^/]+)/(?:blob|tree)/(?P<rest>.+?)/?")
 
 NAME = '# @title Your name or number\nSTUDENT = ""  # @param {type:"string"}'
-# Here a wrong answer must not stop the notebook: what stands below it would never run, and not be handed in.
+# A wrong answer must not stop the notebook: the cells below would never run, and not be handed in.
 STOPS, GOES_ON = (f"from vit_tutorial.{room} import exercise" for room in ("exercises", "classroom"))
 LAST = """## Hand in
 

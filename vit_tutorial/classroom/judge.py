@@ -285,7 +285,7 @@ def main() -> None:
                 task = find(request["name"], among)
                 verdict(task, guarded(task, task.reference))
                 seen.add(request["name"])
-                gc.freeze()  # forks share memory that nobody writes into
+                gc.freeze()  # forks share memory that isn't written to
             graded = grade_answer(among=among, own=own, **request)
         except Exception as error:  # of the check itself; the other answers are still to come
             hint = f"the check itself failed, {type(error).__name__}: {error}"

@@ -58,7 +58,7 @@ def read_trace(task: Exercise, path: Path) -> RecordedAnswer:
     cases: Sequence[Case] = list(questions(task))
     try:
         content = read_left(path)
-        tensors = load(content)  # checks the header, which says what was told
+        tensors = load(content)  # checks the header, which holds the outcomes
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         asked = json.loads(header["__metadata__"]["outcomes"])
         return RecordedAnswer(cases, [unpack(node, tensors) for node in asked])

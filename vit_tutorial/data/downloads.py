@@ -169,12 +169,12 @@ def _chunks(
 
 
 def _span(response: "requests.Response", have: int) -> tuple[int, int | None]:
-    """From which byte on a host sends, asked for those after the first ``have``; and how many there are, if it says."""
+    """The first byte that a host sends, asked for those after the first ``have``; and the total, if it is known."""
     if have and response.status_code == 206:
         header = response.headers.get("Content-Range", "")
         span = re.fullmatch(r"bytes (\d{1,15})-\d{1,15}/(\d{1,15}|\*)", header)
         if not span or int(span[1]) != have:
-            raise HostFault(f"asked for the bytes from {have} on, it says that it sends {header or 'whatever'!r}")
+            raise HostFault(f"asked for the bytes from {have} on, it sent the range {header!r}")
         return have, None if span[2] == "*" else int(span[2])
     if response.status_code != 200:
         raise HostFault(f"{response.status_code} {response.reason or ''}".strip())
@@ -249,7 +249,7 @@ def ensure(
 
     if not missing():
         return
-    lacking = f"{title} is not at hand: {place} lacks {', '.join(missing())}"
+    lacking = f"{title} is missing: {place} lacks {', '.join(missing())}"
     remedy = f"Put the files there, or name the folder that holds {folder} in {variable}."
     if fetch is None or os.environ.get("VIT_TUTORIAL_DOWNLOAD") == "0":
         raise FileNotFoundError(f"{lacking}, and download is off. {remedy}") from HostFault("download is off")

@@ -22,7 +22,7 @@ SPLIT_SEED = 0
 # As torchvision.datasets.ImageFolder has them, whose import takes a second.
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 FOLDERS = {"train": "train", "val": "val", "valid": "val", "test": "test"}  # of which split each holds the images
-HEX = 12  # digits of the hash that stands for an image
+HEX = 12  # digits of an image's hash
 
 
 def image_folder(
@@ -164,7 +164,7 @@ def check_split(kept: dict, dataset: Dataset | ImageFiles, split: str) -> str:
         why = f" The {len(now - before.keys())} new {split} images may be {kind} by another name."
     else:
         return changes
-    what = "test this run" if split == "test" else f"be asked for the {split} images of this run"
+    what = "test this run" if split == "test" else f"be used as the {split} images of this run"
     raise ValueError(f"{dataset.variant} cannot {what}: {changes}.{why} Train it again")
 
 

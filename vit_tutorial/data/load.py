@@ -62,7 +62,7 @@ def fetch_and_report(name: str, patience: float = math.inf, progress: bool = Tru
         host = sources.fetch_files(name, data_root(), progress=progress, patience=patience)
     except FileNotFoundError as error:
         reason = re.sub(r"https?://([^/:\s]+)\S*: ", r"\1: ", " ".join(str(error.__cause__).split()))
-        message = f"{title}: not to be had ({reason}); {STAND_INS.get(name, 'random weights stand in')}"
+        message = f"{title}: not available ({reason}); {STAND_INS.get(name, 'random weights stand in')}"
         given_time = isinstance(error.__cause__, TooSlow | Timeout)
         return False, message + f". To wait for it: vit-tutorial data {name}" * given_time
     return True, f"{title}: fetched from {host}" if host else f"{title}: already here"

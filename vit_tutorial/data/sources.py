@@ -25,7 +25,7 @@ TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
 VAL_IMAGES = 5_000  # of the training images of MNIST and CIFAR-10
 MNIST_FILES = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-CLASSES = {  # what the named data sets tell apart; known without the data
+CLASSES = {  # of the named data sets; known without the data
     "mnist": tuple("0123456789"),
     "cifar10": CIFAR_CLASSES,
     "digits": tuple("0123456789"),
@@ -176,7 +176,7 @@ def shapes(split: str) -> Dataset:
     """20,000, 1,000 and 2,000 of our own images; see :func:`~vit_tutorial.data.shapes.draw_shapes`."""
     size, seed = {"train": (20_000, 0), "val": (1_000, 1), "test": (2_000, 2)}[split]
     images, labels, masks = draw_shapes(size, seed)
-    mark = fingerprint(labels, lambda i: b"")  # seeds keep the splits apart; processors draw some pixels otherwise
+    mark = fingerprint(labels, lambda i: b"")  # seeds distinguish the splits; processors draw some pixels differently
     return Dataset(images, labels, SHAPES, "shapes, drawn by this package", masks, fingerprint=mark)
 
 

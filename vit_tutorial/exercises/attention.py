@@ -457,7 +457,7 @@ def _none_moves(pairs):
 
 
 def _apart(close, size=1, dim=0):
-    """The whole is close to its parts, sent through apart."""
+    """The output for the whole is close to those for its parts."""
     return lambda layer, x: bool(close(layer(x), torch.cat([layer(part) for part in x.split(size, dim)], dim)))
 
 

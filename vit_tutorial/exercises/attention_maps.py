@@ -193,7 +193,7 @@ EXERCISES["rollout"] = Exercise(reference=rollout, truth=_roll(),
         lambda maps: rollout([a.mean(0, keepdim=True).expand_as(a) for a in maps]),
     "the batch axis is gone": lambda maps: rollout(maps)[0],
     "only one row is left; keep the whole matrix": lambda maps: rollout(maps)[:, 0],
-    "the product runs from last to first. A later layer mixes what earlier ones made: it stands on the left":
+    "the product runs from last to first. A later layer mixes what earlier ones made: it goes on the left":
         _roll(join=lambda old, new: old @ new),
     "the identity is missing: a token also keeps itself, through the residual connection": _roll(identity=0),
     "the layers were averaged. They follow one another, so multiply":

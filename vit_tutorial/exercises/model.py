@@ -80,7 +80,7 @@ def _tokens_or_gradients(fn, model, images):
 
 
 def _token_by_token(model, images):
-    """The same in another order: class token and patches get their positions apart, blocks run one by one."""
+    """The same in another order: class token and patches get their positions separately, blocks run one by one."""
     patches = model.patch_embed(images) + model.pos_embed[:, 1:]
     cls = (model.cls_token + model.pos_embed[:, :1]).repeat(len(patches), 1, 1)
     return model.norm(reduce(lambda x, block: block(x), model.blocks, torch.cat([cls, patches], dim=1)))
@@ -129,7 +129,7 @@ EXERCISES["forward_features"] = Exercise(
 
 
 def pool_tokens(tokens: Float[Tensor, "b n d"], pool: str, num_prefix_tokens: int = 1) -> Float[Tensor, "b d"]:
-    """One vector for each image: token 0, or the mean of the patch tokens, which stand behind the prefix."""
+    """One vector for each image: token 0, or the mean of the patch tokens, which come after the prefix."""
     return tokens[:, 0] if pool == "cls" else tokens[:, num_prefix_tokens:].mean(dim=1)
 
 

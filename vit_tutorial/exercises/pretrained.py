@@ -124,7 +124,7 @@ def _then(pairs):
 
 
 def _names():
-    """Names of Hugging Face's and ours: of what stands outside the blocks, and of the first and the twelfth block."""
+    """Names of Hugging Face's and ours: of those outside the blocks, and of the first and the twelfth block."""
     for old, new in OUTER.items():
         for end in ("",) if old.endswith(("cls_token", "position_embeddings")) else (".weight", ".bias"):
             yield old + end, new + end
@@ -189,7 +189,7 @@ def _parts(change):
 
 SPLIT_IN_PROJ = {
     "that is the matrix of all heads together: cut its rows into heads": lambda w, h: w.chunk(3),
-    "head_dim and heads are swapped: the rows of one head stand together":
+    "head_dim and heads are swapped: the rows of one head are contiguous":
         _parts(lambda w, h, d, hd: w.reshape(3, hd, h, d)),
     "the columns were cut, behind the rows. A head has some of the *outputs*, the rows, and sees all inputs":
         _parts(lambda w, h, d, hd: w.reshape(3, h, d, hd)),
@@ -204,7 +204,7 @@ SPLIT_IN_PROJ = {
         _parts(lambda w, h, d, hd: w.reshape(d, 3, d).transpose(0, 1).reshape(3, h, hd, d)),
     "the rows go head by head *within* the queries, not queries, keys and values within a head":
         _parts(lambda w, h, d, hd: w.reshape(h, 3, hd, d).transpose(0, 1)),
-    "a head got every h-th row. Its rows stand together: reshape to (heads, head_dim, d)":
+    "a head got every h-th row. Its rows are contiguous: reshape to (heads, head_dim, d)":
         _parts(lambda w, h, d, hd: w.reshape(3, hd, h, d).transpose(1, 2)),
     "the matrix was transposed: torch's Linear has outputs as rows":
         _parts(lambda w, h, d, hd: w.T.reshape(3, h, hd, d)),

@@ -59,7 +59,7 @@ EXERCISES["update_ema"] = Exercise(reference=update_ema, truth=_blend(), cases=[
     },
     "the early rule is not step / (step + 10): step counts from 0, so add 1 above":
         _blend(lambda d, s: min(d, s / (s + 10))),
-    "the early rule is not (step + 1) / (step + 11): step counts from 0, so 10 stands below":
+    "the early rule is not (step + 1) / (step + 11): step counts from 0, so add 10 below":
         _blend(lambda d, s: min(d, (s + 1) / (s + 11))),
     "that is the plain mean over all steps so far, which never forgets": _blend(lambda d, s: min(d, s / (s + 1))),
     "only the first tensor was averaged: every weight is":

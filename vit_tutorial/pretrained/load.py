@@ -148,7 +148,7 @@ def adapt(model: ViT, *, img_size: int | tuple[int, int] | None = None, num_clas
 
 
 def _num_patches(state: dict[str, Tensor], img_size: int | tuple[int, int] | None) -> int | None:
-    """How many of the patches that these weights are for an image of this size has; None where nobody can tell."""
+    """The number of patches of an image of this size, for these weights; None if they don't determine it."""
     weight = state.get("patch_embed.proj.weight")
     if img_size is None or weight is None or weight.ndim != 4:
         return None
