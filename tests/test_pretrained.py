@@ -365,14 +365,14 @@ MISFITS = {
     "embed_dim 24 with depth 2 is no published size: pass num_heads": (torchvision_model, as_it_is, {}),
     "embed_dim 24 is not divisible by num_heads 5": (torchvision_model, as_it_is, {"num_heads": 5}),
     r"rows for 25 patches, but img_size \(36, 36\) .* has 36": (torchvision_model, as_it_is, THREE | {"img_size": 36}),
-    "21 patches, which make no square: pass the img_size": (OBLONG, as_it_is, THREE),
+    "21 patches, which is not a square number: pass the img_size": (OBLONG, as_it_is, THREE),
     r"2 missing \(blocks.0.mlp.fc2.weight, blocks.0.mlp.fc2.bias\)\. They differ in the blocks 0: ": (
         torchvision_model,
         without("layer_0.mlp.3"),
         THREE,
     ),
     "2 missing .*part of the file": (timm_model, lambda s: {n: v for n, v in s.items() if n[:5] != "norm."}, THREE),
-    "not whole: blocks.1.attn.key.bias is missing": (hugging_face_model, without("layers.1.attention.k_proj.b"), THREE),
+    "incomplete: blocks.1.attn.key.bias is": (hugging_face_model, without("layers.1.attention.k_proj.b"), THREE),
     r"read off: pos_embed missing among cls_token, .* more\. A fixed table is not stored: use load_recorded, or": (
         timm_model,
         without("pos_embed"),

@@ -41,7 +41,7 @@ HUGGING_FACE = {
     r"^vit\.layernorm\.": "norm.",
     r"^classifier\.": "head.",
 }
-# What the sizes are read off, and the shape that it must have.
+# What the sizes are read from, and the shape that it must have.
 SHAPES = {
     "patch_embed.proj.weight": "(d, c, ph, pw) of a Conv2d",
     "pos_embed": "(1, n, d) of one row per token",
@@ -65,7 +65,7 @@ def source_of(names: Iterable[str]) -> str:
         return "torchvision's"
     if any(name.startswith("vit.embeddings.") for name in names):
         return "Hugging Face's"
-    advice = "Wanted is the state dict of a whole ViT."
+    advice = "Pass the state dict of a whole ViT."
     prefix = names[0].partition(".")[0] + "." if names else ""
     if len(names) > 1 and all(name.startswith(prefix) for name in names):
         advice = f"All begin with {prefix!r}, which a wrapper has put there: take it off."
@@ -90,7 +90,7 @@ def convert(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
         parts = [name.replace(".query.", f".{part}.") for part in ("query", "key", "value")]
         missing = [part for part in parts if part not in converted]
         if missing:
-            raise ValueError(f"these weights are not whole: {_some(missing)} is missing beside {name}")
+            raise ValueError(f"these weights are incomplete: {_some(missing)} is missing beside {name}")
         converted[name.replace(".query.", ".qkv.")] = torch.cat([converted.pop(part) for part in parts])
     return converted
 
@@ -133,8 +133,8 @@ def read_config(
         side = isqrt(patches)
         if side * side != patches:
             raise ValueError(
-                f"pos_embed has rows for {patches} patches, which make no square: pass the img_size=(height, width) "
-                "that the weights were trained on"
+                f"pos_embed has rows for {patches} patches, which is not a square number: pass the img_size=(height, "
+                "width) that the weights were trained on"
             )
         img_size = (side * patch_size[0], side * patch_size[1])
     ratio = hidden / embed_dim
