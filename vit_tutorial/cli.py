@@ -490,7 +490,8 @@ def _with_current_names(arguments: list[str]) -> list[str]:
     """The arguments of ``train`` and ``sweep``, where recipes and variants may have their old names."""
     for i, name in enumerate(arguments):
         if name in OLD_NAMES and arguments[0] in ("train", "sweep") and arguments[i - 1] != "--name":
-            print(f"vit-tutorial: {name} is now called {OLD_NAMES[name]}", file=sys.stderr)
+            own = f"; your run in {OWN_RUNS / name} resumes with --name {name}" if (OWN_RUNS / name).exists() else ""
+            print(f"vit-tutorial: {name} is now called {OLD_NAMES[name]}{own}", file=sys.stderr)
             arguments = [*arguments[:i], OLD_NAMES[name], *arguments[i + 1 :]]
     return arguments
 
