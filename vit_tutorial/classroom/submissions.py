@@ -16,7 +16,7 @@ from vit_tutorial.old_names import current_name
 FORMAT = "vit-tutorial hand-in"
 LARGEST, DEEPEST = 50_000_000, 3  # bytes of a file, zips inside of zips
 READ = {".ipynb", ".py", ".json", ".txt", ""}
-OTHER = "this isn't a notebook, a .py file or a hand-in file"
+OTHER = "this is neither a notebook nor a .py file nor a hand-in file"
 UNREADABLE = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, OSError, EOFError, TypeError)
 STUDENT = re.compile(r"""^STUDENT\s*=\s*(?:(["'])(?P<name>(?:\\.|[^\\\n])*?)\1|(?P<number>\d+))""", re.MULTILINE)
 JUNK = re.compile(r"(^|/)(__MACOSX|__pycache__|\.[^/]*)(/|$)")
