@@ -383,7 +383,7 @@ MISFITS = {
     r"4 unexpected \(blocks.0.ls1.gamma, ": (partial(timm_model, init_values=0.1), as_it_is, THREE),
     "1 unexpected .vit.pooler.bias": (hugging_face_model, lambda s: s | {"vit.pooler.bias": torch.zeros(24)}, THREE),
     "All begin with 'module.', .* take it off": (timm_model, lambda s: {f"module.{n}": v for n, v in s.items()}, THREE),
-    r"neither ours .*conv1.weight, .* 118 more\. Wanted": (torchvision.models.resnet18, as_it_is, {}),
+    r"neither ours .*conv1.weight, .* 118 more\. Pass": (torchvision.models.resnet18, as_it_is, {}),
     "none at all": (timm_model, lambda s: {}, {}),
 }
 
