@@ -159,7 +159,9 @@ def test_the_intro_links_to_every_chapter_and_says_how_long_it_takes():
     }
     assert list(cards) == [f"../notebooks/{path.stem}.html" for path in NOTEBOOKS]
     for path, text in zip(NOTEBOOKS, cards.values(), strict=True):
-        assert re.search(r"about (\d+) minutes", read(path).cells[0].source)[1] == re.search(r"(\d+) minutes", text)[1]
+        first = read(path).cells[0].source
+        assert first.split("\n")[0].removeprefix("# ") in text
+        assert re.search(r"about (\d+) minutes", first)[1] == re.search(r"(\d+) minutes", text)[1]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
