@@ -56,6 +56,7 @@ install: $(TESTERS)
 lint: $(TESTERS)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+	$(VENV)/bin/lint-imports --no-cache --no-logo
 	$(VENV)/bin/codespell
 	$(VENV)/bin/nbstripout --verify --keep-id notebooks/*.ipynb
 	$(VENV)/bin/zizmor --offline --quiet .github
