@@ -18,7 +18,7 @@ EXECUTE := execute
 PYTEST := $(RUN) -m pytest -n $(CORES) --dist worksteal -q
 OF_THE_BOOK := tests/test_book.py tests/test_browser.py
 
-.PHONY: book executed pages pdf slides test check install lint unit colab rounding links serve clean
+.PHONY: book executed pages pdf slides test check install lint unit colab rounding links serve clean chapter exercise
 
 book: executed
 	@$(MAKE) --no-print-directory pages
@@ -71,6 +71,13 @@ colab: $(INSTALLED)
 # What other processors will find; it takes three times as long as executing the chapters. CHAPTERS=… as above.
 rounding: $(INSTALLED)
 	$(RUN) book/rounding.py $(CHAPTERS)
+
+# Skeletons: make chapter NAME=13_example, make exercise CHAPTER=03_attention NAME=merge_heads
+chapter: $(INSTALLED)
+	@$(RUN) book/skeleton.py chapter $(NAME)
+
+exercise: $(INSTALLED)
+	@$(RUN) book/skeleton.py exercise $(CHAPTER) $(NAME)
 
 links: $(INSTALLED)
 	$(RUN) book/build.py links
