@@ -64,7 +64,7 @@ lint: $(TESTERS)
 unit: $(TESTERS)
 	OMP_NUM_THREADS=1 $(PYTEST) tests $(OF_THE_BOOK:%=--ignore=%) --ignore=tests/slow
 
-# CHAPTERS=notebooks/01_patches.ipynb runs one, URL=https://… takes the package from there.
+# CHAPTERS=notebooks/01_patches.ipynb runs one.
 colab: $(INSTALLED)
 	$(RUN) book/colab.py $(CHAPTERS)
 
