@@ -51,11 +51,10 @@ CELLS = [
 ALT = "TODO: what is seen in this figure, and what it shows."
 API = "(api-{name})=\n\n## {topic}\n\n```{{eval-rst}}\n.. automodule:: vit_tutorial.{name}\n   :members:\n```\n\n"
 TEACHING = (
-    "\n## {title}\n\n**Aim.** Students TODO.\n\n| exercise | minutes | where | lines | decisions | ideas |\n"
-    "|---|--:|---|--:|--:|--:|\n\n**Misconceptions**\n\n"
+    "\n## {title}\n\n**Aim.** Students TODO.\n\n| exercise | minutes | where |\n|---|--:|---|\n\n**Misconceptions**\n\n"
     + "".join(f'{i}. *"TODO."* TODO. Cure: "A first question".\n' for i in (1, 2, 3))
     + "\n**To discuss.** TODO? TODO?\n\n**Exam question.** (a) TODO\n\n**Model answer.** (a) TODO\n\n"
-    "**Rubric.** (a) 10.\n"
+    "**Rubric.** (a) TODO.\n"
 )
 TASK = (
     "### Exercise {number}: TODO\n\n> **Exercise.** ★☆☆ · 5 minutes. Write `{name}(tokens)`. TODO: from `(b, n, d)` to "
@@ -195,8 +194,8 @@ def exercise(root: Path, stem: str, name: str = "") -> None:
     entry = re.search(rf'"{stem[3:]}": [^:]*?",\n', files[listed])[0]
     glue = "" if '""' in entry else " " if len(entry.split("\n")[-2] + name) < 112 else ' "\n    "'
     files[listed] = files[listed].replace(entry, f'{entry[:-3]}{glue}{name}",\n')
-    table = re.compile(rf"(?s)\n## {words['chapter']} · .*?\| ideas \|\n(\|[^\n]*\n)+")
-    files[chapters] = table.sub(rf"\g<0>| `{name}` | 5 | home | 1 | 1 | 0 |\n", files[chapters])
+    table = re.compile(rf"(?s)\n## {words['chapter']} · .*?\| where \|\n(\|[^\n]*\n)+")
+    files[chapters] = table.sub(rf"\g<0>| `{name}` | 5 | home |\n", files[chapters])
     home = re.compile(rf"^(\| .*notebooks/{stem}\..*\| )(\d+)( \|[^|]*\|)$", re.MULTILINE)
     files[guide] = home.sub(lambda row: f"{row[1]}{int(row[2]) + 5}{row[3]}", files[guide])
     files.write()
