@@ -120,13 +120,13 @@ PRESETS = {
     "vit_l_32": _published(1024, 24, 16, patch_size=32),
     "vit_h_14": _published(1280, 32, 16, patch_size=14),
     # Models of the five source tutorials; two share one model.
-    "mnist_000": ViTConfig(
+    "building_a_vit": ViTConfig(
         img_size=32, patch_size=16, in_chans=1, num_classes=10, embed_dim=9, depth=3, num_heads=3,
         pos_embed="sincos_1d", final_norm=False,
     ),
     "cifar10_tiny": ViTConfig(
         img_size=32, patch_size=4, num_classes=10, embed_dim=48, depth=4, num_heads=4, act="gelu_tanh", final_norm=False
     ),
-    "vit_002": ViTConfig(num_heads=8),
+    "annotated_vit": ViTConfig(num_heads=8),
     "cifar10_small": ViTConfig(img_size=32, patch_size=4, num_classes=10, embed_dim=192, depth=6, num_heads=3),
 }  # fmt: skip

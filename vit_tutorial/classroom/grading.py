@@ -21,7 +21,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from vit_tutorial.classroom.answers import Answer, Statement, find_answer, statements
-from vit_tutorial.classroom.apart import Limits, check_confinement
+from vit_tutorial.classroom.sandbox import Limits, check_confinement
 from vit_tutorial.classroom.handouts import book_folder, chapter_cells, chosen_chapters, refuse_unknown
 from vit_tutorial.classroom.judge import load_exercises
 from vit_tutorial.classroom.submissions import File, read_submissions
@@ -178,8 +178,8 @@ def grade(
     for (student, name), (answer, path) in wanted.items():
         verdict = verdicts[_key(name, answer, limits)]
         earned = points[name] if verdict["status"] == "right" else 0
-        told = {"source": answer.source, "path": path, "worth": points[name], "note": notes.get(student, "")}
-        grades.append(Grade(student, name, earned, **verdict, **told))
+        origin = {"source": answer.source, "path": path, "worth": points[name], "note": notes.get(student, "")}
+        grades.append(Grade(student, name, earned, **verdict, **origin))
     with open(out, "w", newline="", encoding="utf-8-sig") as file:  # the mark tells spreadsheets that it is UTF-8
         table = csv.writer(file)
         table.writerow(COLUMNS)
@@ -234,7 +234,7 @@ def _answers(handed: Mapping, names: Sequence[str], known: Mapping[str, str], bo
     wanted, notes = {}, {}
     for student, files in handed.items():
         found = [(file, _found_in(file, own, names, known, book)) for file, own in files]
-        rows, disputed = _told_apart(student, found)
+        rows, disputed = _separated(student, found)
         for row, theirs in rows.items():
             for name in names:
                 best = (Answer(), "")
@@ -260,7 +260,7 @@ def _found_in(file: File, own: Sequence[Statement], names: Sequence[str], known:
     return {name: find_answer(name, [*book.get(known[name], ()), *own], known) for name in asked}
 
 
-def _told_apart(student: str, found: list[tuple[File, dict]]) -> tuple[dict[str, list], str]:
+def _separated(student: str, found: list[tuple[File, dict]]) -> tuple[dict[str, list], str]:
     """A student's files by row of the table, and the exercises on which they disagree.
 
     What the platform calls a student's is theirs. A file that only says so is a row of its own if its answers are none

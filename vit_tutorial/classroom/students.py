@@ -71,8 +71,8 @@ def hand_in(among: Mapping[str, Exercise] | None = None) -> Path:
     chapters = [f"{i:02}_{name}" for i, (name, own) in enumerate(CHAPTERS.items(), 1) if set(own) & set(rows)]
     parts = ["hand-in", *chapters, re.sub(r"[^\w-]+", "-", student).strip("-")]
     file = Path("-".join(part for part in parts if part) + ".json")
-    told = ("status", "hint", "source")
-    answers = {name: dict(zip(told, (*row[1:], row[0].source), strict=True)) for name, row in rows.items()}
+    columns = ("status", "hint", "source")
+    answers = {name: dict(zip(columns, (*row[1:], row[0].source), strict=True)) for name, row in rows.items()}
     content = {"format": FORMAT, "version": VERSION, "student": student}
     content |= {"package": metadata.version("vit-tutorial"), "answers": answers}
     file.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
