@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from vit_tutorial.classroom import sandbox, confinement, grading
+from vit_tutorial.classroom import confinement, grading, sandbox
 from vit_tutorial.classroom.answers import Answer
-from vit_tutorial.classroom.sandbox import Limits
 from vit_tutorial.classroom.grading import Judge
 from vit_tutorial.classroom.judge import Watched
+from vit_tutorial.classroom.sandbox import Limits
 
 fcntl = pytest.importorskip("fcntl", reason="not on Windows")
 LIMITS = Limits(seconds=5, memory=500, file=20)

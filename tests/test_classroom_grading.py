@@ -19,10 +19,10 @@ from notebook_rules import ROOT
 
 from vit_tutorial.classroom import sandbox
 from vit_tutorial.classroom.answers import Answer
-from vit_tutorial.classroom.sandbox import Limits
 from vit_tutorial.classroom.grading import Judge, grade
 from vit_tutorial.classroom.handouts import chapter_cells
 from vit_tutorial.classroom.judge import Refused, _tripwire, forbidden_name
+from vit_tutorial.classroom.sandbox import Limits
 from vit_tutorial.classroom.trace import pack, read_trace, unpack, write_trace
 from vit_tutorial.exercises import CHAPTERS, CheckFailed, find
 from vit_tutorial.exercises.engine import judge

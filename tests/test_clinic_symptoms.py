@@ -25,7 +25,7 @@ from vit_tutorial.clinic import (
     patch_order_matters,
     patches_stay_together,
 )
-from vit_tutorial.clinic.symptoms import choices_of_epoch, evaluating, moved_by_patch, count_dependencies
+from vit_tutorial.clinic.symptoms import choices_of_epoch, count_dependencies, evaluating, moved_by_patch
 
 # Mean pooling, because a class token that attends across the batch never sees a pixel.
 CONFIG = ViTConfig(

@@ -130,7 +130,7 @@ class TutorialHead(nn.Module):
         self.query, self.key, self.value = (nn.Linear(9, 3) for _ in range(3))
 
 
-def test_the_seed_recipe_is_the_tutorial():
+def test_the_published_recipe_is_the_tutorial():
     # Counted from the article: patch projection, class token, three blocks of three heads, classifier; no final norm.
     head = sum(p.numel() for p in TutorialHead().parameters())
     block = 3 * head + (9 * 9 + 9) + (9 * 36 + 36) + (36 * 9 + 9) + 2 * (9 + 9)
@@ -149,8 +149,8 @@ def test_the_seed_recipe_is_the_tutorial():
 
 
 def test_the_fixed_recipe_has_the_same_model_and_epochs():
-    seed, fixed = RECIPES["mnist-published"], RECIPES["mnist-fixed"]
-    assert (seed.model, seed.epochs, seed.dataset) == (fixed.model, fixed.epochs, fixed.dataset)
+    published, fixed = RECIPES["mnist-published"], RECIPES["mnist-fixed"]
+    assert (published.model, published.epochs, published.dataset) == (fixed.model, fixed.epochs, fixed.dataset)
     assert fixed.arch == "vit"
 
 

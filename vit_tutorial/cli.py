@@ -18,10 +18,10 @@ from tyro.conf import CascadeSubcommandArgs, Fixed, FlagCreatePairsOff, Position
 
 from vit_tutorial.attention_maps import attention_gradients, attention_map, gradient_rollout
 from vit_tutorial.classroom import write_handouts
-from vit_tutorial.classroom.sandbox import Limits
 from vit_tutorial.classroom.grading import grade, read_points
 from vit_tutorial.classroom.judge import load_exercises
 from vit_tutorial.classroom.reports import write_reports
+from vit_tutorial.classroom.sandbox import Limits
 from vit_tutorial.clinic.symptoms import are_probabilities
 from vit_tutorial.data import NAMES, SPLITS, Dataset, data_root, load_dataset
 from vit_tutorial.data.folders import check_split
@@ -30,6 +30,7 @@ from vit_tutorial.data.load import STAND_INS, fetch_and_report
 from vit_tutorial.data.paper import FORMS, read_digit
 from vit_tutorial.data.sources import WEIGHTS, fetch_files
 from vit_tutorial.live import as_script, export_model
+from vit_tutorial.old_names import OLD_NAMES
 from vit_tutorial.recipes import RECIPES, Recipe, fit_to_data, load_split, make_model
 from vit_tutorial.runs import FOLDER, OWN_RUNS, find_run, load_classes, load_metrics, load_recorded, run_recipe
 from vit_tutorial.training.distributed import process_group, rank_and_world
@@ -485,8 +486,18 @@ class Arguments:
     ]
 
 
+def _with_current_names(arguments: list[str]) -> list[str]:
+    """The arguments of ``train`` and ``sweep``, where recipes and variants may have their old names."""
+    for i, name in enumerate(arguments):
+        if name in OLD_NAMES and arguments[0] in ("train", "sweep") and arguments[i - 1] != "--name":
+            print(f"vit-tutorial: {name} is now called {OLD_NAMES[name]}", file=sys.stderr)
+            arguments = [*arguments[:i], OLD_NAMES[name], *arguments[i + 1 :]]
+    return arguments
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command. Wrong usage exits with code 2; other errors that the user can fix are one line, with code 1."""
+    arguments = _with_current_names(sys.argv[1:] if arguments is None else arguments)
     try:
         # Cascading: `train --quiet mnist` is `train mnist --quiet`.
         command = tyro.cli(Arguments, prog="vit-tutorial", args=arguments, config=(CascadeSubcommandArgs,)).command

@@ -13,6 +13,7 @@ from vit_tutorial.config import PRESETS, ViTConfig
 from vit_tutorial.data import Dataset, ImageFiles, load_dataset
 from vit_tutorial.data.folders import check_split
 from vit_tutorial.model import ViT
+from vit_tutorial.old_names import WithOldNames, old_attributes
 from vit_tutorial.positions import sincos_2d
 from vit_tutorial.training.loop import TrainConfig
 from vit_tutorial.validate import check_int, check_option
@@ -464,19 +465,22 @@ CIFAR10_BEST = replace(
     augment=replace(CIFAR10_SMALL_100.augment, mixup=0.2, erase=0.25),
 )
 
-RECIPES = {
-    "mnist-published": MNIST_PUBLISHED,
-    "mnist-fixed": MNIST_FIXED,
-    "mnist": MNIST,
-    "shapes": SHAPES,
-    "digits": DIGITS,
-    "photos": PHOTOS,
-    "cifar10-tiny-published": CIFAR10_TINY_PUBLISHED,
-    "cifar10-tiny": CIFAR10_TINY,
-    "cifar10-small-published": CIFAR10_SMALL_PUBLISHED,
-    "cifar10-small": CIFAR10_SMALL,
-    "cifar10-speedrun": CIFAR10_SPEEDRUN,
-    "cifar10-mixed": CIFAR10_MIXED,
-    "cifar10-small-100": CIFAR10_SMALL_100,
-    "cifar10-best": CIFAR10_BEST,
-}
+RECIPES = WithOldNames(
+    {
+        "mnist-published": MNIST_PUBLISHED,
+        "mnist-fixed": MNIST_FIXED,
+        "mnist": MNIST,
+        "shapes": SHAPES,
+        "digits": DIGITS,
+        "photos": PHOTOS,
+        "cifar10-tiny-published": CIFAR10_TINY_PUBLISHED,
+        "cifar10-tiny": CIFAR10_TINY,
+        "cifar10-small-published": CIFAR10_SMALL_PUBLISHED,
+        "cifar10-small": CIFAR10_SMALL,
+        "cifar10-speedrun": CIFAR10_SPEEDRUN,
+        "cifar10-mixed": CIFAR10_MIXED,
+        "cifar10-small-100": CIFAR10_SMALL_100,
+        "cifar10-best": CIFAR10_BEST,
+    }
+)
+__getattr__ = old_attributes(globals())

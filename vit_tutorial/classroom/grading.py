@@ -21,11 +21,12 @@ from pathlib import Path
 from tqdm import tqdm
 
 from vit_tutorial.classroom.answers import Answer, Statement, find_answer, statements
-from vit_tutorial.classroom.sandbox import Limits, check_confinement
 from vit_tutorial.classroom.handouts import book_folder, chapter_cells, chosen_chapters, refuse_unknown
 from vit_tutorial.classroom.judge import load_exercises
+from vit_tutorial.classroom.sandbox import Limits, check_confinement
 from vit_tutorial.classroom.submissions import File, read_submissions
 from vit_tutorial.exercises.contents import CHAPTERS
+from vit_tutorial.old_names import current_name
 
 COLUMNS = ("student", "exercise", "points", "status", "hint", "seconds")
 BETTER = ("missing", "unreadable", "not attempted", "broken", "")  # of an answer in two files; "" is to be judged
@@ -124,7 +125,7 @@ def read_points(path: str | Path) -> dict[str, float]:
     for name, value in points.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
             raise ValueError(f"{path}: the points of {name} must be a number, 0 or more, got {value!r}")
-    return points
+    return {current_name(name): value for name, value in points.items()}
 
 
 def grade(

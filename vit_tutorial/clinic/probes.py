@@ -1,7 +1,7 @@
 """What ``diagnose`` asks: one function for each bug, which returns its evidence, or "" if it sees none (chapter 12).
 
-A probe that does not apply to a model, or whose answer would mean nothing, raises CannotTell. Those of a ``ExaminedModel`` take
-any model, those of an ``Anatomy`` a Vision Transformer whose parts are known.
+A probe that does not apply to a model, or whose answer would mean nothing, raises CannotTell. Those of an
+``ExaminedModel`` take any model, those of an ``Anatomy`` a Vision Transformer whose parts are known.
 """
 
 from collections.abc import Callable
@@ -208,10 +208,10 @@ def heads_see_a_slice(examined: Anatomy) -> str:
     for i, attn in enumerate(examined.attentions):
         dim = attended[i].shape[-1]
         for number in (0, dim - 1):  # of the first head, and of the last
-            influence = symptoms.count_dependencies(lambda x, attn=attn: _attend(attn, x), attended[i], number)
-            if 0 < influence <= dim / 2:
-                return f"in block {i}, number {number} of a token depends on only {influence} of its {dim} numbers"
-            tells |= influence > 0
+            count = symptoms.count_dependencies(lambda x, attn=attn: _attend(attn, x), attended[i], number)
+            if 0 < count <= dim / 2:
+                return f"in block {i}, number {number} of a token depends on only {count} of its {dim} numbers"
+            tells |= count > 0
     if not tells:
         raise CannotTell("attention does not depend on its input")
     return ""

@@ -1,4 +1,4 @@
-"""Vital symptoms: what a healthy model does, one short function for each (chapter 12).
+"""Symptoms: what tells a sick model from a healthy one, one short function for each (chapter 12).
 
 The chapter's exercises have the reader write most of them, and :func:`~vit_tutorial.clinic.diagnose` asks them.
 ``True`` means healthy, except for ``outputs_are_probabilities``, where it is the bug. Those that take a model run it in

@@ -12,6 +12,7 @@ from vit_tutorial.exercises.declaration import Case, Exercise
 from vit_tutorial.exercises.guard import CheckFailed, Guard, NotAttempted, Raised, describe, same_generators
 from vit_tutorial.exercises.outcomes import RecordedAnswer, alike, arguments, compare, expected, outcome
 from vit_tutorial.exercises.probes import gradient_note, notes, questions
+from vit_tutorial.old_names import renamed
 
 
 def exercise(name: str, fn: Any, among: Mapping[str, Exercise] | None = None) -> Callable:
@@ -57,6 +58,7 @@ def find(name: str, among: Mapping[str, Exercise] | None = None) -> Exercise:
     """
     if among and name in among:
         return among[name]
+    name = renamed(name)
     for chapter, names in CHAPTERS.items():
         if name in names:
             return importlib.import_module(f"vit_tutorial.exercises.{chapter}").EXERCISES[name]
