@@ -38,7 +38,7 @@ def test_two_tokens_by_hand():
 CELLS = [
     "# {title}\n\n{line}\n\nTODO: what a reader would like to know, and a picture that makes them want the answer.",
     '# @title Set-up\nimport importlib.util\n\nif importlib.util.find_spec("vit_tutorial") is None:\n{install}\n\n'
-    "import torch\n\nfrom vit_tutorial import {name}, plots\nfrom vit_tutorial.claims import claim\n"
+    "import torch\n\nfrom vit_tutorial import {imported}\nfrom vit_tutorial.claims import claim\n"
     "from vit_tutorial.plots import model_diagram\n\nplots.use_style()\ntorch.manual_seed(0)",
     '# @title Code of this figure\nmodel_diagram("model")',
     "**Figure {number}.1.** TODO: what to see.\n\n## A first question\n\n> **Predict.** What is the mean of [1, 2] and "
@@ -147,6 +147,7 @@ def chapter(root: Path, stem: str) -> None:
     topic = name.replace("_", " ").capitalize()
     words = {"number": number, "name": name, "topic": topic, "title": f"{number} · {topic}"}
     words["line"] = f"{line}20 minutes, plus exercises · You need: [chapter {number - 1}]({last}.ipynb)"
+    words["imported"] = ", ".join(sorted([name, "plots"]))
     words["install"] = re.search("^ *%pip.*$", book.cells[1].source, re.MULTILINE)[0]
     book.cells = [new_cell(template, words) for template in CELLS]
     files.create(f"notebooks/{stem}.ipynb", nbformat.writes(book) + "\n")

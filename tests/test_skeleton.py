@@ -9,7 +9,7 @@ import pytest
 from notebook_rules import NOTEBOOKS, ROOT
 from skeleton import main
 
-CHAPTER = f"{len(NOTEBOOKS) + 1:02}_example"
+CHAPTER = f"{len(NOTEBOOKS) + 1:02}_registers"
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def test_skeletons_pass_the_rules(clone):
         f"tests/test_{name}.py" for name in ("notebook_rules", "telling", "house", "notebooks", "exercises", "teaching")
     ]
     chosen = f"{CHAPTER} or mean_of or told[10_what or every_chapter or every_room"
-    assert ran(clone, "pytest", "-q", "-p", "no:cacheprovider", *rules, "tests/test_example.py", "-k", chosen) == ""
+    assert ran(clone, "pytest", "-q", "-p", "no:cacheprovider", *rules, "tests/test_registers.py", "-k", chosen) == ""
     assert ran(clone, "ruff", "check", "--no-cache", ".") + ran(clone, "ruff", "format", "--no-cache", "--check") == ""
 
 
