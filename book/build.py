@@ -84,11 +84,7 @@ def fold_all() -> None:
 
 
 def imported_by(stem: str, code: str) -> set[str]:
-    """What a notebook imports: modules, and names that may be modules.
-
-    Raises:
-        SyntaxError: if the code is not Python.
-    """
+    """What a notebook imports: modules, and names that may be modules."""
     names = set()
     for node in ast.walk(ast.parse(re.sub(r"^(\s*)[%!].*$", r"\1pass", code, flags=re.MULTILINE))):
         if isinstance(node, ast.Import):
@@ -251,11 +247,7 @@ def execute(anew: bool = False, chapters: Sequence[str] = ()) -> None:
 
 
 def fill_cache() -> dict[str, nbformat.NotebookNode]:
-    """Lay each notebook with its executed twin's outputs into Jupyter Book's cache; exit with 1 where one has to run.
-
-    Returns:
-        The executed notebooks by their stems.
-    """
+    """Lay each notebook, with what its run gave, into Jupyter Book's cache; the executed notebooks by their stems."""
     sources = notebooks()
     places = {path: kept(path, notebook_key(path, notebook)) for path, notebook in sources.items()}
     if stale := [path.name for path in sources if not places[path].exists()]:

@@ -99,9 +99,6 @@ def test_what_makes_a_notebook_run_again(checkout, monkeypatch, tmp_path):
     assert len({*seen, keys()["01_good"]}) == 5
 
 
-# The book's own chapters ------------------------------------------------------------------------------------------
-
-
 def behind(stem: str) -> set[str]:
     """The files of the package on which a chapter depends, named from the package's folder."""
     return {file.relative_to(ROOT / "vit_tutorial").as_posix() for file in build.files_behind(stem, code_of(stem))}
