@@ -13,9 +13,9 @@ chapters' exercises may change at no cost. What passed is kept beside the data s
 
 import argparse
 import ast
+import copy
 import hashlib
 import json
-import math
 import os
 import platform
 import re
@@ -44,7 +44,6 @@ EXECUTED = BUILD / "executed"  # a copy of each chapter's outputs, for the pages
 KEPT = cache_root() / "executed"  # what passed, by chapter and key
 MOST_KEPT = 8  # of a chapter: those used last
 CACHE = BUILD / ".jupyter_cache"  # what Jupyter Book reads; made anew each time
-TIMES = BUILD / "notebook_times.json"
 SLOW = 90  # seconds of one notebook that bring a warning: a clock fails no test, since machines differ
 DARK = ROOT / "book/_ext/dark.py"  # every kernel loads it
 MISSING = ("Going on with '", "The published weights aren't here", "Nothing is drawn, for timm")
@@ -85,11 +84,7 @@ def fold_all() -> None:
 
 
 def imported_by(stem: str, code: str) -> set[str]:
-    """What a notebook imports: modules, and names that may be modules.
-
-    Raises:
-        SyntaxError: if the code is not Python.
-    """
+    """What a notebook imports: modules, and names that may be modules."""
     names = set()
     for node in ast.walk(ast.parse(re.sub(r"^(\s*)[%!].*$", r"\1pass", code, flags=re.MULTILINE))):
         if isinstance(node, ast.Import):
@@ -202,82 +197,76 @@ def surroundings() -> dict[str, str]:
     return kept | theirs | {"VIT_TUTORIAL_CHECK": "1"}  # a claim that fails ends the run
 
 
-def run(notebook: nbformat.NotebookNode, path: Path, environment: dict[str, str]) -> float | None:
-    """Run nbmake over the notebook in ``path``, which gets its outputs: the seconds, or None when it failed."""
+def run(notebook: nbformat.NotebookNode, path: Path, environment: dict[str, str]) -> bool:
+    """Run nbmake over the notebook in ``path``, which gets its outputs; whether it passed."""
     nbformat.write(notebook, path)
     command = ["-m", "pytest", path, "--nbmake", "--overwrite", "--nbmake-timeout=600", "--quiet", "--no-header"]
     command += ["-c", ROOT / "pyproject.toml", "-p", "no:cacheprovider", "--color=yes"]
     start = time.monotonic()
     done = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True)
-    seconds = round(time.monotonic() - start, 1)
+    seconds = time.monotonic() - start
     if done.returncode:
         print(f"  {path.stem:20} FAILED\n{done.stdout}{done.stderr}", flush=True)
-        return None
-    print(f"  {path.stem:20} {seconds:6.1f} s" + f"   WARNING: over {SLOW} s" * (seconds > SLOW), flush=True)
-    return seconds
+    else:
+        print(f"  {path.stem:20} {seconds:6.1f} s" + f"   WARNING: over {SLOW} s" * (seconds > SLOW), flush=True)
+    return done.returncode == 0
 
 
 def execute(anew: bool = False, chapters: Sequence[str] = ()) -> None:
-    """Run what has to run, keep what passed, and lay it where Jupyter Book looks; exit with 1 where one failed.
+    """Run what has to run, and keep what passed; exit with 1 where one failed.
 
     Args:
         anew: whether to run even those that have passed.
         chapters: stems of those that may run; all if there are none.
     """
     sources = notebooks()
-    keys = {path: notebook_key(path, notebook) for path, notebook in sources.items()}
-    stale = [path for path in sources if anew or not kept(path, keys[path]).exists()]
+    places = {path: kept(path, notebook_key(path, notebook)) for path, notebook in sources.items()}
+    stale = [path for path in sources if anew or not places[path].exists()]
     stale = [path for path in stale if not chapters or path.stem in chapters]
     print(f"{len(sources)} notebooks, {len(stale)} to execute", flush=True)
     environment = surroundings() if stale else {}
-    times = json.loads(TIMES.read_text()) if TIMES.exists() else {}
     KEPT.mkdir(parents=True, exist_ok=True)
 
     def run_and_keep(path: Path) -> bool:
         """Whether it passed; what passed is kept whole or not at all."""
-        here = kept(path, keys[path])
-        here.unlink(missing_ok=True)
+        places[path].unlink(missing_ok=True)
         with tempfile.TemporaryDirectory(dir=KEPT) as folder:
-            seconds = run(sources[path], Path(folder) / path.name, environment)
-            if seconds is not None:
-                os.replace(Path(folder) / path.name, here)
-                times[path.stem] = seconds
+            if passed := run(sources[path], Path(folder) / path.name, environment):
+                os.replace(Path(folder) / path.name, places[path])
         for file in sorted(KEPT.glob(f"{path.stem}-*.ipynb"), key=lambda file: file.stat().st_mtime)[:-MOST_KEPT]:
             file.unlink(missing_ok=True)
-        return seconds is not None
+        return passed
 
-    # The longest first, so that none is left running by itself at the end; of an unknown one, its number decides.
-    stale.sort(key=lambda path: (times.get(path.stem, math.inf), path.stem), reverse=True)
-    together, alone = ([path for path in stale if (path.stem in ALONE) == last] for last in (False, True))
+    # The last come first: they take longest, and none is left running by itself at the end.
+    together, alone = ([path for path in stale[::-1] if (path.stem in ALONE) == last] for last in (False, True))
     with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()) as pool:
         passed = dict(zip(together, pool.map(run_and_keep, together), strict=True))
     passed |= {path: run_and_keep(path) for path in alone}
-    BUILD.mkdir(exist_ok=True)
-    TIMES.write_text(json.dumps({path.stem: times[path.stem] for path in sources if path.stem in times}, indent=1))
-    fill_cache(sources, keys)
     if failed := [path.name for path in passed if not passed[path]]:
         sys.exit(f"failed: {', '.join(failed)}. The cell and its error stand above.")
 
 
-def fill_cache(sources: dict[Path, nbformat.NotebookNode], keys: dict[Path, str]) -> None:
-    """Lay each source notebook with its executed twin's outputs into Jupyter Book's cache."""
+def fill_cache() -> dict[str, nbformat.NotebookNode]:
+    """Lay each notebook, with what its run gave, into Jupyter Book's cache; the executed notebooks by their stems."""
+    sources = notebooks()
+    places = {path: kept(path, notebook_key(path, notebook)) for path, notebook in sources.items()}
+    if stale := [path.name for path in sources if not places[path].exists()]:
+        sys.exit(f"not executed yet: {', '.join(stale)}. Run `python book/build.py execute` first.")
     for folder in (CACHE, EXECUTED):
         shutil.rmtree(folder, ignore_errors=True)
     EXECUTED.mkdir(parents=True)
-    cache = get_cache(CACHE)
+    cache, twins = get_cache(CACHE), {}
     for path, notebook in sources.items():
-        here = kept(path, keys[path])
-        if not here.exists():
-            continue
-        here.touch()
-        executed = nbformat.read(shutil.copy(here, EXECUTED / path.name), as_version=4)
-        for cell, done in zip(code_cells(notebook), code_cells(executed), strict=True):
-            cell.outputs = tidy_streams(done.outputs)
+        places[path].touch()
+        twin = twins[path.stem] = nbformat.read(shutil.copy(places[path], EXECUTED / path.name), as_version=4)
+        for cell, done in zip(code_cells(notebook), code_cells(twin), strict=True):
+            cell.outputs = tidy_streams(copy.deepcopy(done.outputs))
             for output in cell.outputs:
                 if output.get("metadata"):  # of figures; book/_ext/figures.py reads it, MyST-NB would make links of it
                     output.metadata.clear()
             cell.execution_count = done.execution_count
         cache.cache_notebook_bundle(CacheBundleIn(notebook, str(path)), check_validity=False, overwrite=True)
+    return twins
 
 
 def stand_ins(notebook: nbformat.NotebookNode) -> list[str]:
@@ -289,21 +278,17 @@ def stand_ins(notebook: nbformat.NotebookNode) -> list[str]:
 
 def html() -> None:
     """Build the pages from an empty folder: Sphinx's own memory knows nothing of outputs or of the package."""
-    sources = notebooks()
-    here = {path: kept(path, notebook_key(path, notebook)) for path, notebook in sources.items()}
-    if stale := [path.name for path in sources if not here[path].exists()]:
-        sys.exit(f"not executed yet: {', '.join(stale)}. Run `python book/build.py execute` first.")
+    executed = fill_cache()
     if os.environ.get("VIT_TUTORIAL_STRICT", "0") != "0":
-        lacking = {path.name: stand_ins(nbformat.read(here[path], as_version=4)) for path in sources}
-        if any(lacking.values()):
+        lacking = {stem: words for stem, notebook in executed.items() if (words := stand_ins(notebook))}
+        if lacking:
             sys.exit(f"VIT_TUTORIAL_STRICT is set, and data or weights were missing: {lacking}")
     for folder in ("html", ".doctrees", "jupyter_execute"):
         shutil.rmtree(BUILD / folder, ignore_errors=True)
-    cached = len(get_cache(CACHE).list_cache_records())
     jupyter_book = Path(sys.executable).with_name("jupyter-book")
     if subprocess.run([jupyter_book, "build", ".", "-W", "--keep-going", "--quiet"], cwd=ROOT).returncode:
         sys.exit("the book was not built: each warning above counts as an error.")
-    if len(get_cache(CACHE).list_cache_records()) != cached:
+    if len(get_cache(CACHE).list_cache_records()) != len(executed):
         sys.exit("Jupyter Book executed a notebook itself instead of taking what nbmake ran.")
     print(f"\nThe book is built. Open\n  {(BUILD / 'html' / 'index.html').as_uri()}")
 

@@ -21,7 +21,7 @@ TEN = "print('10 %', end='\\r', flush=True)\nprint('100 %')"
 def checkout(tmp_path, monkeypatch) -> Path:
     """A book of two notebooks in an empty folder."""
     places = {"ROOT": "", "BUILD": "_build", "EXECUTED": "_build/executed", "CACHE": "_build/.jupyter_cache"}
-    for name, place in (places | {"TIMES": "_build/times.json", "KEPT": "kept"}).items():
+    for name, place in (places | {"KEPT": "kept"}).items():
         monkeypatch.setattr(build, name, tmp_path / place)
     monkeypatch.setattr(build, "files_behind", lambda stem, code: set())
     (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
@@ -48,6 +48,7 @@ def test_a_notebook_runs_once_and_jupyter_book_finds_what_it_gave(checkout, monk
     monkeypatch.setattr(build, "BUILD", checkout / "of another clone")
     build.execute()
     assert "2 notebooks, 0 to execute" in capfd.readouterr().out
+    build.fill_cache()
     source = nbformat.read(checkout / "notebooks/01_good.ipynb", as_version=4)
     _, merged = get_cache(build.CACHE).merge_match_into_notebook(source)
     assert merged.cells[1].outputs[0].text == "100 %\n"  # the last state of a progress bar
@@ -65,7 +66,7 @@ def test_the_oldest_results_go_and_a_book_to_be_published_lacks_nothing(checkout
     def run(notebook, path, environment):
         notebook.cells[1].outputs = [new_output("stream", text="Going on with\n'digits' instead")]
         nbformat.write(notebook, path)
-        return 1.0
+        return True
 
     monkeypatch.setattr(build, "MOST_KEPT", 1)
     monkeypatch.setattr(build, "run", run)
@@ -96,9 +97,6 @@ def test_what_makes_a_notebook_run_again(checkout, monkeypatch, tmp_path):
     seen.append(keys()["01_good"])
     monkeypatch.setattr(build, "files_behind", lambda stem, code: {checkout / "pyproject.toml"})
     assert len({*seen, keys()["01_good"]}) == 5
-
-
-# The book's own chapters ------------------------------------------------------------------------------------------
 
 
 def behind(stem: str) -> set[str]:

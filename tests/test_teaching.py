@@ -75,9 +75,6 @@ def test_the_guide_s_own_exercise_tells_its_mistakes(capsys):
     assert found["patch_means"] is reference
 
 
-# Exams -------------------------------------------------------------------------------------------------------------
-
-
 def says(number: int, *phrases: str) -> None:
     """The model answer of a chapter has these words, one after the other."""
     answer = part(number).split("**Model answer.**")[1].split("**Rubric.**")[0]
