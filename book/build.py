@@ -47,6 +47,7 @@ CACHE = BUILD / ".jupyter_cache"  # what Jupyter Book reads; made anew each time
 SLOW = 90  # seconds of one notebook that bring a warning: a clock fails no test, since machines differ
 DARK = ROOT / "book/_ext/dark.py"  # every kernel loads it
 MISSING = ("Going on with '", "The published weights aren't here", "Nothing is drawn, for timm")
+NAMES = "vit_tutorial.exercises.contents"  # of all chapters' exercises: a new one changes no other chapter
 ALONE = ("11_speed",)  # measures seconds, and runs when all the others are done
 
 
@@ -107,7 +108,7 @@ def files_behind(stem: str, code: str) -> set[Path]:
         todo = set(graph.modules)
     while todo:
         name = todo.pop()
-        if name in graph.modules and name not in behind:
+        if name in graph.modules and name not in behind | {NAMES}:
             behind.add(name)
             todo |= {name.rpartition(".")[0], *graph.find_modules_directly_imported_by(name)}
     paths = [ROOT.joinpath(*name.split(".")) for name in behind]
