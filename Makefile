@@ -3,7 +3,8 @@
 #   make test    the same .venv, then the tests that each change has to pass: some minutes
 # and: make check (all tests, the slow ones too, from nothing: an hour), make pdf (the book as one file), make slides (of
 # six chapters), make serve, make lint, make unit (the package's tests alone), make colab (the chapters as Colab runs
-# them), make rounding (which claims hang on a processor's last bit?), make links (does every address answer?), make clean.
+# them), make rounding (which claims hang on a processor's last bit?), make links (does every address answer?), make chapter
+# and make exercise (skeletons), make clean.
 # PYTHON=python3.12 chooses another Python, 3.11 or later; once .venv is made, it has its own: delete it first.
 # Windows has no .venv/bin: use WSL there.
 

@@ -39,7 +39,7 @@ CELLS = [
     "# {title}\n\n{line}\n\nTODO: what a reader would like to know, and a picture that makes them want the answer.",
     '# @title Set-up\nimport importlib.util\n\nif importlib.util.find_spec("vit_tutorial") is None:\n{install}\n\n'
     "import torch\n\nfrom vit_tutorial import {imported}\nfrom vit_tutorial.claims import claim\n"
-    "from vit_tutorial.plots import model_diagram\n\nplots.use_style()\ntorch.manual_seed(0)",
+    "from vit_tutorial.plots import model_diagram\n\ntorch.manual_seed(0)\nplots.use_style()",
     '# @title Code of this figure\nmodel_diagram("model")',
     "**Figure {number}.1.** TODO: what to see.\n\n## A first question\n\n> **Predict.** What is the mean of [1, 2] and "
     "[3, 6]?\n\nTODO\n\n> **Predict.** TODO?\n\nTODO\n\n> **Predict.** TODO?",
