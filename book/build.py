@@ -45,7 +45,17 @@ KEPT = cache_root() / "executed"  # what passed, by chapter and key
 MOST_KEPT = 8  # of a chapter: those used last
 CACHE = BUILD / ".jupyter_cache"  # what Jupyter Book reads; made anew each time
 SLOW = 90  # seconds of one notebook that bring a warning: a clock fails no test, since machines differ
-DARK = ROOT / "book/_ext/dark.py"  # every kernel loads it
+# What every kernel has instead of the user's settings: figures are SVGs with letters as text, and images in them sharp
+# on a screen whose pixels are finer than the page's. A reader's system may lack the first font; the next is as wide.
+KERNEL = """c = get_config()
+c.InlineBackend.figure_formats = {"svg"}
+c.InlineBackend.print_figure_kwargs = {"bbox_inches": "tight", "dpi": 192}
+"""
+MATPLOTLIB = """svg.fonttype: none
+svg.hashsalt: book
+image.composite_image: False
+font.sans-serif: DejaVu Sans, Verdana, sans-serif
+"""
 MISSING = ("Going on with '", "The published weights aren't here", "Nothing is drawn, for timm")
 NAMES = "vit_tutorial.exercises.contents"  # of all chapters' exercises: a new one changes no other chapter
 ALONE = ("11_speed",)  # measures seconds, and runs when all the others are done
@@ -144,7 +154,7 @@ def notebook_key(path: Path, notebook: nbformat.NotebookNode) -> str:
         [cell.source, {key: value for key, value in cell.metadata.items() if key != "mystnb"}]
         for cell in code_cells(notebook)
     ]
-    digest = hashlib.sha256(json.dumps([settings, machine(), cells], sort_keys=True).encode() + DARK.read_bytes())
+    digest = hashlib.sha256(json.dumps([settings, machine(), KERNEL, MATPLOTLIB, cells], sort_keys=True).encode())
     for file in sorted(files_behind(path.stem, "\n".join(source for source, _ in cells))):
         content = hashlib.sha256(file.read_bytes()).hexdigest()
         digest.update(f"\0{file.relative_to(ROOT).as_posix()}\0{content}".encode())
@@ -175,22 +185,24 @@ def tidy_streams(outputs: list[nbformat.NotebookNode]) -> list[nbformat.Notebook
 
 
 def surroundings() -> dict[str, str]:
-    """The environment of the kernels: each starts with ``dark.register``, and no setting of the user's reaches them.
+    """The environment of the kernels: no setting of the user's reaches them.
 
     They download nothing: ``make executed`` has fetched what can be had.
     Matplotlib lists its fonts once, before the first figure: a list found in the user's home may lack some, and the
     page would show the warning.
     """
     ipython, matplotlib = BUILD / "ipython", BUILD / "matplotlib"
-    startup = ipython / "profile_default/startup"
-    for folder in (ipython, matplotlib):
+    for folder, file, settings in (
+        (ipython, "profile_default/ipython_kernel_config.py", KERNEL),
+        (matplotlib, "matplotlibrc", MATPLOTLIB),
+    ):
         shutil.rmtree(folder, ignore_errors=True)
-    for folder in (startup, matplotlib):
-        folder.mkdir(parents=True)
-    lines = ["import sys", f"sys.path.append({str(DARK.parent)!r})", "import dark", "dark.register()"]
-    (startup / "00-dark.py").write_text("\n".join([*lines, "sys.path.pop()", "del dark, sys", ""]))
+        (folder / file).parent.mkdir(parents=True)
+        (folder / file).write_text(settings)
     if os.environ.get("VIT_TUTORIAL_ROUNDING"):
-        shutil.copy(ROOT / "book/rounding.py", startup / "10-rounding.py")
+        startup = ipython / "profile_default/startup"
+        startup.mkdir()
+        shutil.copy(ROOT / "book/rounding.py", startup)
     theirs = {"OMP_NUM_THREADS": "1", "IPYTHONDIR": str(ipython), "MPLCONFIGDIR": str(matplotlib)}
     theirs |= {"VIT_TUTORIAL_DOWNLOAD": "0"}
     kept = {key: value for key, value in os.environ.items() if key not in ("MPLBACKEND", "MATPLOTLIBRC")}
@@ -262,9 +274,6 @@ def fill_cache() -> dict[str, nbformat.NotebookNode]:
         twin = twins[path.stem] = nbformat.read(shutil.copy(places[path], EXECUTED / path.name), as_version=4)
         for cell, done in zip(code_cells(notebook), code_cells(twin), strict=True):
             cell.outputs = tidy_streams(copy.deepcopy(done.outputs))
-            for output in cell.outputs:
-                if output.get("metadata"):  # of figures; book/_ext/figures.py reads it, MyST-NB would make links of it
-                    output.metadata.clear()
             cell.execution_count = done.execution_count
         cache.cache_notebook_bundle(CacheBundleIn(notebook, str(path)), check_validity=False, overwrite=True)
     return twins

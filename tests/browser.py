@@ -255,13 +255,10 @@ def theme(visit: Visit) -> list[str]:
         if (document.documentElement.dataset.theme !== wanted)
           faults.push(`the theme is ${document.documentElement.dataset.theme}`);
         if ((r + g + b > 384) !== (wanted === 'light')) faults.push(`the page's colour is rgb(${r}, ${g}, ${b})`);
-        const other = wanted === 'light' ? 'dark' : 'light';
-        for (const e of shown(`article img.only-${other}`)) faults.push(`drawn for the other theme: ${called(e)}`);
         for (const e of shown('article img'))
           if (getComputedStyle(e).filter !== 'none') faults.push(`a filter changes its colours: ${called(e)}`);
-        const white = /255, 255, 255\\b(?!, 0)/;
-        for (const e of wanted === 'dark' ? shown('article img[src*=".svg"]') : [])
-          if (white.test(getComputedStyle(e).backgroundColor)) faults.push(`on white: ${called(e)}`);
+        for (const e of shown('article img[src*=".svg"]'))
+          if (getComputedStyle(e).backgroundColor !== 'rgba(0, 0, 0, 0)') faults.push(`on a card: ${called(e)}`);
         return faults;
         }""",
         visit.view.theme,
@@ -406,7 +403,7 @@ def captions(visit: Visit) -> list[str]:
 
 
 def letters(visit: Visit) -> list[str]:
-    """Text can be read without a glass, in figures too: those that are pixels have letters of 11 points at 96 dpi."""
+    """Text can be read without a glass, in figures too."""
     return visit.page.evaluate(
         r"""async () => {
         const faults = new Set();
@@ -418,8 +415,6 @@ def letters(visit: Visit) -> list[str]:
           if (text && !e.closest('math, mjx-container, svg, sup, .headerlink')) note(size(e), 11, e);
         }
         for (const e of shown('article .tag_hide-cell > details > summary')) note(size(e), 15, e);  // what goes deeper
-        for (const image of shown('article .cell_output img:not([src*=".svg"])'))
-          note((11 / 72) * 96 * image.getBoundingClientRect().width / image.getAttribute('width'), 7.8, image);
         for (const image of shown('article img[src*=".svg"]:not([src*="badge"])')) {
           const host = document.createElement('div');  // a shadow keeps the drawing's style sheet to itself
           host.style.cssText = `position: absolute; width: ${image.getBoundingClientRect().width}px`;
@@ -427,9 +422,10 @@ def letters(visit: Visit) -> list[str]:
           host.attachShadow({mode: 'open'}).innerHTML = await (await fetch(image.currentSrc)).text();
           const drawing = host.shadowRoot.querySelector('svg');
           drawing.style.cssText = 'width: 100%; height: auto; max-width: none';
-          for (const e of drawing.querySelectorAll('text, tspan')) {
-            const {a, b} = e.getScreenCTM();
-            if (e.textContent.trim()) note(size(e) * Math.hypot(a, b), 8, e);
+          for (const e of drawing.querySelectorAll('text')) {
+            const {a, b} = e.getScreenCTM(), parts = [...e.querySelectorAll('tspan')];  // indices are smaller
+            const largest = Math.max(...(parts.length ? parts : [e]).map(size));
+            if (e.textContent.trim()) note(largest * Math.hypot(a, b), 8, e);
           }
           host.remove();
         }

@@ -4,7 +4,6 @@ Each page is parsed once, and each executed notebook read once. Pages ask no oth
 """
 
 import re
-from copy import copy
 from html import unescape
 from pathlib import Path
 from urllib.parse import unquote
@@ -14,8 +13,8 @@ import live_figures
 import nbformat
 import rooms
 import stand_ins
-from bs4 import BeautifulSoup, Comment, Tag
-from figures import Twins, as_webp, drawing, figures_of, size_of
+from bs4 import BeautifulSoup, Comment
+from figures import size_of, themed
 from fontTools import subset
 
 # Notebooks show this one, for Colab, GitHub and JupyterLab find it from anywhere; the book has its own.
@@ -178,25 +177,6 @@ def lighten(page: BeautifulSoup) -> None:
         sheet["href"] = sheet["href"].replace("styles/theme.css", "basic.css")
 
 
-def show_twins(image: Tag, twins: Twins, images: Path, cache: Path) -> None:
-    """Give an image its size and its dark twin, and both of them a small file in the folder ``images``."""
-    name = Path(image["src"]).name
-    image["width"], image["height"] = map(str, twins.size)
-    shown = [(image, name, twins.light)]
-    if twins.dark:
-        twin = copy(image)
-        image["class"], twin["class"] = [*image.get("class", []), "only-light"], [*image.get("class", []), "only-dark"]
-        image.insert_after(twin)
-        shown.append((twin, f"dark-{name}", twins.dark))
-    images.mkdir(parents=True, exist_ok=True)
-    for tag, file, content in shown:
-        if file.endswith(".png"):
-            (images / file).unlink(missing_ok=True)
-            file, content = file.replace(".png", ".webp"), as_webp(content, cache)
-        (images / file).write_bytes(content)
-        tag["src"] = tag["src"].replace(name, file)
-
-
 def size_images(page: BeautifulSoup, folder: Path) -> None:
     """Keep room for each image of a page in ``folder``. Those below the first figure come when they are near."""
     at_once = {"colab-badge.svg"}
@@ -209,7 +189,7 @@ def size_images(page: BeautifulSoup, folder: Path) -> None:
             image["loading"] = "lazy"
 
 
-def finish(html: str, folder: Path, out: Path, notebook: nbformat.NotebookNode | None, drawn: Twins, cache: Path):
+def finish(html: str, folder: Path, out: Path, notebook: nbformat.NotebookNode | None) -> BeautifulSoup:
     """A page as readers get it, for a page that lies in ``folder`` of the book ``out``."""
     page, up = BeautifulSoup(hang(html), "html.parser"), "../" * len(folder.relative_to(out).parts)
     lighten(page)
@@ -223,12 +203,10 @@ def finish(html: str, folder: Path, out: Path, notebook: nbformat.NotebookNode |
         rooms.tidy(page)
         if found := stand_ins.stand_ins(notebook):
             stand_ins.warn(page, found)
-    twins = dict(figures_of(notebook)) if notebook else {"model.svg": drawn}
-    for image in page.select("img[src]"):
+    for image in page.select("article img[src]"):
+        image["class"] = [*image.get("class", []), "dark-light"]  # or the theme would dim it and put a card below it
         if image["src"] == COLAB_BADGE:
             image["src"] = f"{up}_static/colab-badge.svg"
-        elif Path(image["src"]).name in twins:
-            show_twins(image, twins[Path(image["src"]).name], out / "_images", cache)
     size_images(page, folder)
     keep_together(page)
     keep_whole(page)
@@ -265,7 +243,8 @@ def finish_pages(app, exception) -> None:
     if exception or app.builder.format != "html":
         return
     source, out, icons = Path(app.srcdir), Path(app.outdir), set()
-    drawn = drawing((source / "book/_static/model.svg").read_text(encoding="utf-8"))
+    for drawing in (out / "_images").glob("*.svg"):
+        drawing.write_text(themed(drawing.read_text(encoding="utf-8")), encoding="utf-8")
     live.write_files(out / "_static")
     for path in sorted(out.rglob("*.html")):
         if "_static" in path.relative_to(out).parts:
@@ -273,7 +252,7 @@ def finish_pages(app, exception) -> None:
         executed = source / "_build/executed" / f"{path.stem}.ipynb"
         here = path.parent.name == "notebooks" and executed.exists()
         notebook = nbformat.read(executed, as_version=4) if here else None
-        page = finish(path.read_text(encoding="utf-8"), path.parent, out, notebook, drawn, source / "_build/webp")
+        page = finish(path.read_text(encoding="utf-8"), path.parent, out, notebook)
         path.write_text(str(page), encoding="utf-8")
         icons |= icons_of(page)
     keep_icons(out / "_static", icons)
