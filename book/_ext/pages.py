@@ -117,12 +117,13 @@ def finish_pages(app, exception) -> None:
     drawn = drawing((source / "book/_static/model.svg").read_text(encoding="utf-8"))
     live.write_files(out / "_static")
     for path in sorted(out.rglob("*.html")):
-        if "_static" in path.relative_to(out).parts:
+        html = path.read_text(encoding="utf-8")
+        if "_static" in path.relative_to(out).parts or "<head" not in html:  # the first page only leads to another
             continue
         executed = source / "_build/executed" / f"{path.stem}.ipynb"
         here = path.parent.name == "notebooks" and executed.exists()
         notebook = nbformat.read(executed, as_version=4) if here else None
-        page = finish(path.read_text(encoding="utf-8"), path.parent, out, notebook, drawn, source / "_build/webp")
+        page = finish(html, path.parent, out, notebook, drawn, source / "_build/webp")
         path.write_text(str(page), encoding="utf-8")
         icons |= {name for icon in page.select("[class*='fa-']") for name in icon["class"]}
     theme.keep_icons(out / "_static", icons)

@@ -61,7 +61,6 @@ SOUND = """<!doctype html>
 <blockquote class="card-predict"><p><strong>Predict.</strong> Is it small?</p></blockquote>
 <div class="cell_output"><img src="figure.svg" alt="A line that rises." width="200" height="100"></div>
 <p class="figure-caption"><strong>Figure 1.1.</strong> It rises.</p>
-<div class="cell_output"><div class="matrices">tensor(<table><tr><td>1</td></tr></table>)</div></div>
 <details><summary>Solution</summary><p>It is four.</p></details>
 </section></article></main></body></html>"""
 SOURCE = "Let $x$ be a [number](page). It costs `$2$`.\n\n> **Predict.** Is it small?\n"
