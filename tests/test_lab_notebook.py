@@ -17,6 +17,5 @@ def test_every_choice_of_a_tutorial_was_made_by_one():
 
 
 def test_shapes_do_not_vary_equally():
-    """What the page says of pooling: some recipes vary more than others."""
     (p,) = re.findall(r">shapes</th><td[^>]*>test</td><td[^>]*>\d+</td><td[^>]*>([^<]*)<", Lab().variances())
     assert float(p.removeprefix("&lt; ")) < 0.05

@@ -107,9 +107,8 @@ class Lab:
         {"base, %": ".1f", "± of it": ".2f", "± if q is 1 %": ".2f", "± if q is 1 − p": ".2f"},
     )
     def test_images(self):
-        tests = {run["recipe"]["dataset"]: run["test"] for run in map(load_metrics, recorded_runs())}
-        for label, name in NAMES.items():
-            images = sum(map(sum, tests[name]["confusion"]))
+        tests = {run["recipe"]["dataset"]: run["test"]["confusion"] for run in map(load_metrics, recorded_runs())}
+        for label, images in ((label, sum(map(sum, tests[name]))) for label, name in NAMES.items()):
             p = accuracies(ROWS[label], "base", "test").mean().item() / 100
             variances = {"± of it": p * (1 - p), "± if q is 1 %": 0.01, "± if q is 1 − p": 1 - p}
             points = {column: 196 * math.sqrt(variance / images) for column, variance in variances.items()}

@@ -41,7 +41,7 @@ def hang(html: str) -> str:
 
 
 def keep_whole(page: BeautifulSoup) -> None:
-    """Give what must not break the class that says so, and short code too."""
+    """Give what must not break the class that says so, and short code too; cells that take many lines have another."""
     for text in page.find_all(string=WHOLE):
         elsewhere = text.find_parent(["pre", "code", "script", "style", "math", "svg"])
         if text.find_parent("article") and not elsewhere and not isinstance(text, Comment):
@@ -52,6 +52,9 @@ def keep_whole(page: BeautifulSoup) -> None:
     for code in page.select("article code:not(pre code)"):
         if len(code.text) <= (SHORT_IN_A_TABLE if code.find_parent("table") else SHORT):
             code["class"] = [*code.get("class", []), "whole"]
+    for cell in page.select("article :is(td, th)"):
+        if len(cell.text) > SHORT:
+            cell["class"] = [*cell.get("class", []), "words"]
 
 
 def show_twins(image: Tag, twins: Twins, images: Path, cache: Path) -> None:
