@@ -20,7 +20,7 @@ CHANGES = {
     label: [name for name in dict.fromkeys(row["variant"] for row in rows) if not OTHERS.match(name)]
     for label, rows in ROWS.items()
 }
-PUBLISHED = {"A": "mnist-seed", "B": "cifar10-tiny-seed", "C": "cifar10-small-seed"}
+PUBLISHED = {"A": "mnist-published", "B": "cifar10-tiny-published", "C": "cifar10-small-published"}
 # What a published recipe chose, in the words of the sweeps: (how to see it, the change that undoes our choice).
 CHOICES = {
     "softmax before the loss": (lambda r: r.arch == "softmax-head", "softmax-head"),
@@ -31,7 +31,7 @@ CHOICES = {
     "raw pixels": (lambda r: (r.mean, r.std) == (0, 1), "raw-pixels"),
     "Adam or AdamW": (lambda r: r.optimizer != "muon", "adamw-quarter-lr"),
     "no clipping": (lambda r: not r.clip_grad, "no-clipping"),
-    "no EMA": (lambda r: not r.ema, "no-average"),
+    "no EMA": (lambda r: not r.ema, "no-ema"),
     "no weight decay": (lambda r: not r.weight_decay, "decay-0"),
     "decay on everything": (lambda r: r.weight_decay and r.decay_all, "decay-all"),
     "no augmentation": (lambda r: not any(vars(r.augment).values()), "no-augment"),
