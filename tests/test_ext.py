@@ -9,7 +9,9 @@ from pathlib import Path
 from bs4 import BeautifulSoup
 from dark import INDIGO, LIGHT_INDIGO
 from figures import Twins, as_webp, dark_svg, drawing, figures_of, size_of
+from index_terms import TERMS
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from notebook_rules import NOTEBOOKS, cells, read
 from pages import COLAB_BADGE, finish, hang, keep_whole
 from PIL import Image
 from rooms import tidy as tidy_page
@@ -82,6 +84,12 @@ def test_an_exercise_that_no_one_attempted_says_nothing():
     assert tidy(page.format(noise)) == '<div class="cell"></div>'
     other = output.format("patchify: right")
     assert tidy(page.format(noise + other)) == page.format(other)
+
+
+def test_index_terms_lead_to_headings_that_are_there_once():
+    text = "\n".join(cell.source for path in NOTEBOOKS for cell in cells(read(path), "markdown"))
+    headings = [line.replace("'", "’").strip("# ") for line in text.split("\n") if line.startswith("#")]
+    assert {heading: headings.count(heading) for heading in TERMS} == dict.fromkeys(TERMS, 1)
 
 
 # Signatures --------------------------------------------------------------------------------------------------------

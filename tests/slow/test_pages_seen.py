@@ -11,6 +11,8 @@ from test_browser import HTML, LOADED, PAGES, look_at, search_for
 REST = sorted({*re.findall(r"(?:root|file): (\S+)", text_of("_toc.yml"))} - {*PAGES})
 # What a reader may look for, and the page that teaches it.
 SEARCHES = {
+    "patchify": "notebooks/01_patches",
+    "positional embedding": "notebooks/02_positions",
     "patch embedding": "notebooks/01_patches",
     "class token": "notebooks/02_positions",
     "LayerNorm": "notebooks/04_encoder",
