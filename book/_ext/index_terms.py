@@ -6,7 +6,7 @@ from sphinx import addnodes
 # By the heading of the section that teaches it; book/search.js has what chapters say themselves.
 TERMS = {
     "From patches to tokens": "patch embedding, patch projection, tokenization",
-    "The class token": "class token, cls token, cls",
+    "The class token": "cls token, cls",
     "A vector for every place": "position embedding, positional embedding, positional encoding",
     "A clock for every place": "sinusoidal positions, frequency",
     "A soft look-up": "query, key, value",
