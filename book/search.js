@@ -18,6 +18,6 @@ const headingAt = (page, anchor) => {
 const excerpt = Search.makeSearchSummary;
 Search.makeSearchSummary = (html, ...rest) => {
   const page = new DOMParser().parseFromString(html, "text/html");
-  page.querySelectorAll("h1, .chapter-line, .cell, math, svg, summary").forEach((element) => element.remove());
+  page.querySelectorAll("h1, .chapter-line, .cell, math, svg, summary, footer").forEach((element) => element.remove());
   return excerpt(page.documentElement.outerHTML, ...rest);
 };

@@ -68,7 +68,7 @@ def keep_icons(static: Path, names: set[str]) -> None:
     """Make the fonts of icons as small as what is shown of them: those with these names, and the style sheets' own."""
     style = "".join(path.read_text(encoding="utf-8") for path in (static / "styles").glob("*.css"))
     codes = set(map(ord, re.findall(r'--pst-icon-[\w-]+:"(.)"', style)))
-    for rule, char in re.findall(r'([^{}]*):(?:before|after)\{content:"\\?(.|f\w+)"', style):
+    for rule, char in re.findall(r'([^{}]*)\{(?:content|--fa):"\\?(.|[ef]\w+)"', style):  # Font Awesome 6, or 7
         if names & set(re.findall(r"\.(fa-[\w-]+)", rule)) or ".fa-" not in rule:
             codes.add(ord(char) if len(char) == 1 else int(char, 16))
     options = subset.Options(flavor="woff2", glyph_names=False, hinting=False)
