@@ -48,7 +48,17 @@ MOST_KEPT = 5  # of a chapter: the newest
 CACHE = BUILD / ".jupyter_cache"  # what Jupyter Book reads; made anew from EXECUTED each time
 TIMES = BUILD / "notebook_times.json"
 SLOW = 90  # seconds of one notebook that bring a warning: a clock fails no test, since machines differ
-DARK = ROOT / "book/_ext/dark.py"  # every kernel loads it
+# What every kernel has instead of the user's settings: figures are SVGs with letters as text, and images in them sharp
+# on a screen whose pixels are finer than the page's. A reader's system may lack the first font; the next is as wide.
+KERNEL = """c = get_config()
+c.InlineBackend.figure_formats = {"svg"}
+c.InlineBackend.print_figure_kwargs = {"bbox_inches": "tight", "dpi": 192}
+"""
+MATPLOTLIB = """svg.fonttype: none
+svg.hashsalt: book
+image.composite_image: False
+font.sans-serif: DejaVu Sans, Verdana, sans-serif
+"""
 MISSING = ("Going on with '", "The published weights aren't here", "Nothing is drawn, for timm")
 ALONE = ("11_speed",)  # measures seconds, and runs when all the others are done
 
@@ -178,7 +188,7 @@ def notebook_key(path: Path, notebook: nbformat.NotebookNode) -> str:
         [cell.source, {key: value for key, value in cell.metadata.items() if key != "mystnb"}]
         for cell in code_cells(notebook)
     ]
-    digest = hashlib.sha256(json.dumps([settings, machine(), cells], sort_keys=True).encode() + DARK.read_bytes())
+    digest = hashlib.sha256(json.dumps([settings, machine(), KERNEL, MATPLOTLIB, cells], sort_keys=True).encode())
     for file in sorted(files_behind(path.stem, "\n".join(source for source, _ in cells))):
         content = hashlib.sha256(file.read_bytes()).hexdigest()
         digest.update(f"\0{file.relative_to(ROOT).as_posix()}\0{content}".encode())
@@ -214,19 +224,20 @@ def tidy_streams(outputs: list[nbformat.NotebookNode]) -> list[nbformat.Notebook
 
 
 def surroundings() -> dict[str, str]:
-    """The environment of the kernels: each starts with ``dark.register``, and no setting of the user's reaches them.
+    """The environment of the kernels: no setting of the user's reaches them.
 
     They download nothing: ``make executed`` has fetched what can be had.
     Matplotlib lists its fonts once, before the first figure: a list found in the user's home may lack some, and the
     page would show the warning.
     """
     ipython, matplotlib = BUILD / "ipython", BUILD / "matplotlib"
-    startup = ipython / "profile_default/startup"
-    startup.mkdir(parents=True, exist_ok=True)
-    lines = ["import sys", f"sys.path.append({str(DARK.parent)!r})", "import dark", "dark.register()"]
-    (startup / "00-dark.py").write_text("\n".join([*lines, "sys.path.pop()", "del dark, sys", ""]))
-    shutil.rmtree(matplotlib, ignore_errors=True)
-    matplotlib.mkdir()
+    for folder, file, settings in (
+        (ipython, "profile_default/ipython_kernel_config.py", KERNEL),
+        (matplotlib, "matplotlibrc", MATPLOTLIB),
+    ):
+        shutil.rmtree(folder, ignore_errors=True)
+        (folder / file).parent.mkdir(parents=True)
+        (folder / file).write_text(settings)
     theirs = {"OMP_NUM_THREADS": "1", "IPYTHONDIR": str(ipython), "MPLCONFIGDIR": str(matplotlib)}
     theirs |= {"VIT_TUTORIAL_DOWNLOAD": "0"}
     kept = {key: value for key, value in os.environ.items() if key not in ("MPLBACKEND", "MATPLOTLIBRC")}
@@ -326,9 +337,6 @@ def fill_cache(sources: dict[Path, nbformat.NotebookNode], keys: dict[Path, str]
         executed = nbformat.read(results(path)[0], as_version=4)
         for cell, done in zip(code_cells(notebook), code_cells(executed), strict=True):
             cell.outputs = tidy_streams(done.outputs)
-            for output in cell.outputs:
-                if output.get("metadata"):  # of figures; book/_ext/figures.py reads it, MyST-NB would make links of it
-                    output.metadata.clear()
             cell.execution_count = done.execution_count
         cache.cache_notebook_bundle(CacheBundleIn(notebook, str(path)), check_validity=False, overwrite=True)
 

@@ -255,8 +255,6 @@ def theme(visit: Visit) -> list[str]:
         if (document.documentElement.dataset.theme !== wanted)
           faults.push(`the theme is ${document.documentElement.dataset.theme}`);
         if ((r + g + b > 384) !== (wanted === 'light')) faults.push(`the page's colour is rgb(${r}, ${g}, ${b})`);
-        const other = wanted === 'light' ? 'dark' : 'light';
-        for (const e of shown(`article img.only-${other}`)) faults.push(`drawn for the other theme: ${called(e)}`);
         for (const e of shown('article img'))
           if (getComputedStyle(e).filter !== 'none') faults.push(`a filter changes its colours: ${called(e)}`);
         const white = /255, 255, 255\\b(?!, 0)/;
@@ -407,7 +405,7 @@ def captions(visit: Visit) -> list[str]:
 
 
 def letters(visit: Visit) -> list[str]:
-    """Text can be read without a glass, in figures too: those that are pixels have letters of 11 points at 96 dpi."""
+    """Text can be read without a glass, in figures too."""
     return visit.page.evaluate(
         r"""async () => {
         const faults = new Set();
@@ -419,8 +417,6 @@ def letters(visit: Visit) -> list[str]:
           if (text && !e.closest('math, mjx-container, svg, sup, .headerlink')) note(size(e), 11, e);
         }
         for (const e of shown('article .tag_hide-cell > details > summary')) note(size(e), 15, e);  // what goes deeper
-        for (const image of shown('article .cell_output img:not([src*=".svg"])'))
-          note((11 / 72) * 96 * image.getBoundingClientRect().width / image.getAttribute('width'), 7.8, image);
         for (const image of shown('article img[src*=".svg"]:not([src*="badge"])')) {
           const host = document.createElement('div');  // a shadow keeps the drawing's style sheet to itself
           host.style.cssText = `position: absolute; width: ${image.getBoundingClientRect().width}px`;

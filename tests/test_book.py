@@ -10,7 +10,6 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import yaml
 from bs4 import BeautifulSoup
-from figures import twins_of
 from notebook_rules import NOTEBOOKS, ROOT, badge, cells, code_of, exercise_calls, read
 from rooms import NOT_ATTEMPTED
 from test_formulas import all_formulas
@@ -101,7 +100,7 @@ def test_each_formula_of_a_page_is_shown(name, formulas):
 def test_a_page_is_light(name):
     """What it loads at once, packed as a server packs it, and what comes while one reads."""
     soup, folder = page(name), (HTML / name).parent
-    files = [tag["src"] for tag in soup.select("script[src], img[src]:not(.only-dark)")]
+    files = [tag["src"] for tag in soup.select("script[src], img[src]")]
     files += [tag["href"] for tag in soup.select("link[rel=stylesheet], link[rel=preload]")]
     read = [(HTML / f"{name}.html"), *(folder / unquote(urlsplit(file).path) for file in set(files))]
     packed = (".html", ".css", ".js", ".svg")
@@ -178,12 +177,8 @@ def test_chapter_shows_what_nbmake_got(path):
     assert len(printed) >= 3  # one for each exercise at least
     assert [line for line in printed if line not in text and NOT_ATTEMPTED not in line] == []
     assert NOT_ATTEMPTED not in text and "█" not in text  # nor a progress bar that has stopped
-    drawn = [output for output in outputs if {"image/png", "image/svg+xml"} & set(output.get("data", {}))]
-    light, dark = "div.cell_output img:not(.only-dark)", "div.cell_output img.only-dark"
-    assert len(soup.select(light)) == len(drawn) >= 3
-    assert (
-        len(soup.select(dark)) == len([output for output in outputs if (both := twins_of(output)) and both.dark]) >= 2
-    )
+    drawn = [output for output in outputs if "image/svg+xml" in output.get("data", {})]
+    assert len(soup.select("div.cell_output img")) == len(drawn) >= 3
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

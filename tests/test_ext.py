@@ -1,14 +1,10 @@
 """What the book's own Sphinx extensions make of a page."""
 
-import base64
 import inspect
-import io
 import re
 from pathlib import Path
 
 from bs4 import BeautifulSoup
-from dark import INDIGO, LIGHT_INDIGO
-from figures import Twins, as_webp, dark_svg, drawing, figures_of, size_of
 from index_terms import TERMS
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from notebook_rules import NOTEBOOKS, cells, read
@@ -19,7 +15,6 @@ from signatures import named
 from sphinx.util.inspect import stringify_signature
 from stand_ins import stand_ins
 
-from vit_tutorial import plots
 from vit_tutorial.archs.patients import Patient
 from vit_tutorial.recipes import Recipe
 
@@ -112,75 +107,20 @@ def test_a_default_that_is_a_function_or_made_anew_stands_by_its_name():
 # Figures -----------------------------------------------------------------------------------------------------------
 
 
-def png(colour=(200, 30, 30), size=(80, 40)) -> bytes:
-    file = io.BytesIO()
-    Image.new("RGBA", size, (*colour, 255)).save(file, "png")
-    return file.getvalue()
-
-
-def figure(light: bytes, **said) -> dict:
-    data = {"image/png": base64.b64encode(light).decode()}
-    return new_output("display_data", data, metadata={"image/png": said})
-
-
-def finished(body: str, out: Path, *outputs, head: str = "") -> BeautifulSoup:
-    """A chapter with these outputs, after the last pass."""
+def finished(body: str, out: Path, head: str = "") -> BeautifulSoup:
+    """A chapter after the last pass."""
     html = f"<html><head>{head}</head><body><article><h1>Title</h1>{body}</article></body></html>"
-    notebook = new_notebook(cells=[new_code_cell(outputs=list(outputs))])
     (out / "notebooks").mkdir()
-    return finish(html, out / "notebooks", out, notebook, drawing(plots.model_diagram().svg), out / "cache")
+    return finish(html, out / "notebooks", out, new_notebook())
 
 
-def test_a_page_shows_each_figure_small_in_both_themes_and_keeps_room_for_it(tmp_path):
-    dark = base64.b64encode(png((0, 0, 90))).decode()
-    shown = figure(png(), dark=dark, width=40, height=20)
-    ((name, _),) = figures_of(new_notebook(cells=[new_code_cell(outputs=[shown])]))
-    for place, size in {f"_images/{name}": (80, 40), "_static/other.png": (12, 34)}.items():
-        (tmp_path / place).parent.mkdir()
-        (tmp_path / place).write_bytes(png(size=size))
-    body = f'<img alt="A line." src="../_images/{name}"/><img alt="Other." src="../_static/other.png"/>'
-    first, twin, other = finished(body, tmp_path, shown).select("img")
-    assert (first["class"], twin["class"], other.get("class")) == (["only-light"], ["only-dark"], None)
-    assert (first["width"], first["height"]) == (twin["width"], twin["height"]) == ("40", "20")
-    assert (other["width"], other["height"]) == ("12", "34")
-    assert "loading" not in first.attrs and twin["loading"] == other["loading"] == "lazy"
-    assert twin["src"] == f"../_images/dark-{name[:-4]}.webp" and twin["alt"] == "A line."
-    for image, colour in ((first, (200, 30, 30)), (twin, (0, 0, 90))):
-        opened = Image.open(tmp_path / "notebooks" / image["src"])
-        assert (opened.format, opened.size, opened.convert("RGB").getpixel((5, 5))) == ("WEBP", (80, 40), colour)
-    assert not (tmp_path / "_images" / name).exists()
-
-
-def test_webp_loses_nothing_but_of_a_photograph(tmp_path):
-    photograph = io.BytesIO()
-    Image.open(Path(__file__).parent.parent / "book/_static/look-photograph.jpg").save(photograph, "png")
-    for image, exact in ((png(), True), (photograph.getvalue(), False)):
-        webp = as_webp(image, tmp_path)
-        before, after = (Image.open(io.BytesIO(data)).convert("RGB").tobytes() for data in (image, webp))
-        assert (before == after) is exact
-        assert as_webp(image, tmp_path) == webp and len(webp) < len(image)
-
-
-def test_the_diagram_s_paper_turns_dark_and_its_flower_stays():
-    cell = 'stroke="{}" stroke-width="0.8"'
-    shapes = {
-        '<rect fill="#FFFFFF" stroke="#1F1F1F"/>': '<rect fill="#121212" stroke="#E2E2E2"/>',
-        '<rect fill="#BFE0F5" stroke="none"/>': '<rect fill="#BFE0F5" stroke="none"/>',  # the sky above the flower
-        '<rect fill="#0072B2"/>': '<rect fill="#0072B2"/>',
-        f'<path stroke="{INDIGO}"/>': f'<path stroke="{LIGHT_INDIGO}"/>',
-        '<rect fill="#EEECF5"/>': '<rect fill="#313036"/>',  # a weight of 1/12 in the attention table
-        '<text fill="#FFFFFF">3</text>': '<text fill="#FFFFFF">3</text>',  # on a badge
-        '<text fill="#0072B2">patches</text>': '<text fill="#62B5EA">patches</text>',
-        # a cell of a token
-        f'<rect fill="#DCEFFA" {cell.format("#FFFFFF")}/>': f'<rect fill="#DCEFFA" {cell.format("#121212")}/>',
-    }
-    for light, dark in shapes.items():
-        assert dark_svg(light) == dark
-    svg = plots.model_diagram("model").svg
-    output = new_output("display_data", {"image/svg+xml": svg})
-    ((name, twins),) = figures_of(new_notebook(cells=[new_code_cell(outputs=[output])]))
-    assert name.endswith(".svg") and twins == Twins(svg.encode(), dark_svg(svg).encode(), (480, 634))
-    assert size_of(png()) == (80, 40)
+def test_a_page_keeps_room_for_its_pictures_and_the_theme_lets_them_be(tmp_path):
+    Image.new("L", (12, 34)).save(tmp_path / "other.png")
+    (tmp_path / "line.svg").write_text('<svg width="60pt" height="30pt"></svg>')
+    first, other = finished('<img src="../line.svg"/><img src="../other.png"/>', tmp_path).select("img")
+    assert (first["width"], first["height"], other["width"], other["height"]) == ("80", "40", "12", "34")
+    assert "loading" not in first.attrs and other["loading"] == "lazy"
+    assert first["class"] == other["class"] == ["dark-light"]
 
 
 # What stands in one line --------------------------------------------------------------------------------------------

@@ -1,117 +1,142 @@
-"""A notebook's figures on its page: for the light theme and for the dark one, small files, room kept until they come.
+"""Figures in both themes, from one SVG each; no library gives a drawing the colours of a dark page.
 
-``book/dark.py`` draws the dark twin of a plot. That of the diagram is made here: paper and ink change places.
+A notebook's kernel draws on white paper. Here each colour becomes CSS's ``light-dark()``, which an ``<img>`` follows
+with its page's theme: ink turns light, data keep their colours. It has its paper with it, so that it can also be read
+where a browser doesn't tell it of the page's theme. Images in it become WebP.
 """
 
 import base64
 import colorsys
-import hashlib
 import io
-import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from xml.etree import ElementTree
 
-import nbformat
-from dark import LIGHT_INDIGO, SHADED_PAPER
+import numpy as np
 from matplotlib.colors import to_hex, to_rgb
 from PIL import Image
 
 from vit_tutorial.plots.colours import COLOURS, INKS
-from vit_tutorial.plots.diagram import PIXELS, tint
+from vit_tutorial.plots.diagram import PIXELS
 
-ATTENTION_BOX = tint(COLOURS["attention"])
+INK, PAPER, DIM_INK, SHADED = 0xE6 / 255, 0x12 / 255, 0xA6 / 255, 0x26 / 255  # the third: grey letters; the last: maps
+LIGHT_BLUE = "#3A93D0"  # of lines and marks, and darker than the palette's sky blue
+SVG, LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
 
-
-@dataclass(frozen=True)
-class Twins:
-    """An image for each theme, SVG or PNG, and its size on the page in pixels."""
-
-    light: bytes
-    dark: bytes | None
-    size: tuple[int, int]
+ElementTree.register_namespace("", SVG[1:-1])
+ElementTree.register_namespace("xlink", LINK[1:-5])
 
 
-def dark_svg(svg: str) -> str:
-    """The diagram for dark paper: pale colours turn dark and inks light; strong ones and the flower stay."""
+def dark(colour: str, role: str) -> str:
+    """What a colour becomes in the dark: of a "letter", "line", "fill", the diagram's "box" or a "cell" of data."""
+    colour, (hue, light, saturation) = colour.upper(), colorsys.rgb_to_hls(*to_rgb(colour))
+    if max(to_rgb(colour)) - min(to_rgb(colour)) < 0.04 and colour not in PIXELS.values():
+        grey = PAPER + (1 - light) * (INK - PAPER)
+        if role == "letter":  # a white one stands on something painted
+            grey = light if light > 0.9 else max(grey, DIM_INK)
+        return colour if role == "fill" and 0.45 < light < 0.9 else to_hex([grey] * 3).upper()
+    if role == "letter" or (colour == COLOURS["attention"] and role != "cell"):
+        return INKS.get(colour, (colour, colour))[1]
+    if role == "line" and colour == COLOURS["query"]:
+        return LIGHT_BLUE
+    if role == "box" and colour not in PIXELS.values() and (light > 0.78 or 0.66 < hue < 0.75):  # pale, or a weight
+        return to_hex(colorsys.hls_to_rgb(hue, 1 - 0.93 * light, saturation * (0.6 if light > 0.78 else 1))).upper()
+    return colour
 
-    def turned(element: str, name: str, colour: str) -> str:
-        hue, light, saturation = colorsys.rgb_to_hls(*to_rgb(colour))
-        letter, cell = element == "text", element == "cell" and saturation > 0.1
-        if name == "fill" and (colour in PIXELS.values() or cell or (letter and colour == "#FFFFFF")):
-            return colour  # as light as in the picture, and the number on a badge
-        if colour in INKS and (letter or (name == "stroke" and colour == COLOURS["attention"])):
-            return INKS[colour][1]
-        if 0.66 < hue < 0.75 and saturation > 0.05 and colour != ATTENTION_BOX:  # a weight: the more, the lighter
-            weight = (1 - to_rgb(colour)[0]) / (1 - to_rgb(COLOURS["attention"])[0])
-            ends = zip(to_rgb(SHADED_PAPER), to_rgb(LIGHT_INDIGO), strict=True)
-            return to_hex([(1 - weight) * none + weight * whole for none, whole in ends]).upper()
-        pale, ink = light > 0.78 or (saturation < 0.1 and light > 0.45), saturation < 0.15 and light < 0.45
-        if not (pale or ink):
+
+def end_of_map(image: Image.Image) -> str | None:
+    """The colour of the book at the end of an image's colour map, if that begins at white; None for other images."""
+    pixels = np.asarray(image.convert("RGB")).reshape(-1, 3) / 255
+    for colour in COLOURS.values():
+        end = np.array(to_rgb(colour))
+        weights = (1 - pixels[:, end.argmin(), None]) / (1 - end.min())
+        if np.ptp(end) > 0.1 and 0.05 < weights.max() < 1.02 and np.abs(1 - weights * (1 - end) - pixels).max() < 0.02:
             return colour
-        return to_hex(colorsys.hls_to_rgb(hue, 1 - 0.93 * light, saturation * (0.6 if pale else 1))).upper()
-
-    def turn(found: re.Match) -> str:
-        element = "cell" if 'stroke="#FFFFFF" stroke-width="0.8"' in found[0] else found[1]
-        return re.sub(
-            r'(fill|stroke)="(#[0-9A-F]{6})"', lambda part: f'{part[1]}="{turned(element, *part.groups())}"', found[0]
-        )
-
-    return re.sub(r"<(\w+)[^>]*>", turn, svg)
-
-
-def size_of(image: bytes) -> tuple[int, int]:
-    """Width and height in pixels of an image, or of an SVG that says so."""
-    if image.lstrip().startswith((b"<svg", b"<?xml")):
-        head = re.search(rb"<svg[^>]*>", image)[0].decode()
-        return tuple(round(float(re.search(rf'\b{side}="([\d.]+)', head)[1])) for side in ("width", "height"))
-    with Image.open(io.BytesIO(image)) as opened:
-        return opened.size
-
-
-def drawing(svg: str) -> Twins:
-    """The diagram, and what it becomes on dark paper."""
-    return Twins(svg.encode(), dark_svg(svg).encode(), size_of(svg.encode()))
-
-
-def twins_of(output: nbformat.NotebookNode) -> Twins | None:
-    """The images in a notebook's output; None if it has none."""
-    data, metadata = output.get("data", {}), output.get("metadata", {})
-    for kind, decode in {"image/svg+xml": str.encode, "image/png": base64.b64decode}.items():
-        if kind in data:
-            light, said = "".join(data[kind]), metadata.get(kind, {})
-            if kind == "image/svg+xml" and "dark" not in said:
-                return drawing(light)
-            dark, light = said.get("dark"), decode(light)
-            size = (said["width"], said["height"]) if "width" in said else size_of(light)
-            return Twins(light, dark and decode(dark), size)
     return None
 
 
-def figures_of(notebook: nbformat.NotebookNode) -> Iterator[tuple[str, Twins]]:
-    """An executed notebook's images, by the names that MyST-NB gives their files."""
-    for cell in notebook.cells:
-        for output in cell.get("outputs", ()):
-            if twins := twins_of(output):
-                svg = b"<svg" in twins.light[:500]
-                content = os.linesep.join(twins.light.decode().splitlines()).encode() if svg else twins.light
-                yield f"{hashlib.sha256(content).hexdigest()}.{'svg' if svg else 'png'}", twins
+def filter_of(colour: str) -> str:
+    """What makes of a map from white to a colour, in the dark theme, one from dark paper to the dark theme's colour."""
+    end, name, matrix = np.array(to_rgb(colour)), colour[1:], np.eye(4, 5)
+    slope = (np.array(to_rgb(dark(colour, "fill"))) - SHADED) / (1 - end.min())
+    matrix[:3, :3], matrix[:3, end.argmin()], matrix[:3, 4] = 0, -slope, SHADED + slope
+    values = f'<feColorMatrix values="{" ".join(map(str, matrix.ravel().round(4)))}"/>'
+    style = f"@media (prefers-color-scheme: dark) {{ .map-{name} {{ filter: url(#dark-{name}) }} }}"
+    return f'<style>{style}</style><filter id="dark-{name}" color-interpolation-filters="sRGB">{values}</filter>'
 
 
-def as_webp(png: bytes, cache: Path) -> bytes:
-    """A PNG as WebP: without loss, unless it is a photograph, for which that takes twice as much.
+def box_of(element: ElementTree.Element) -> np.ndarray:
+    """Where an element lies, left and top, right and bottom; of letters where their line begins, or its middle."""
+    x, y, width, height = (float(element.get(name, "0")) for name in ("x", "y", "width", "height"))
+    y = -y if element.tag == f"{SVG}image" else y  # matplotlib's stand on their heads
+    numbers = [x, y, x + width, y + height]
+    if "d" in element.attrib or element.get("transform", "").startswith("translate"):
+        numbers = re.findall(r"-?[\d.]+", element.get("d") or element.get("transform").partition(")")[0])
+    points = np.array(numbers, float).reshape(-1, 2)
+    return np.array([points.min(axis=0), points.max(axis=0)])
 
-    ``cache`` is a folder that remembers, for this takes the most time of all.
+
+def lies_on(box: np.ndarray, ground: np.ndarray) -> bool:
+    """Whether a box is inside another, and not at its edge."""
+    inside = (box[0] > ground[0] - 2) & (box[1] < ground[1] + 2)
+    return bool((inside & (box.mean(axis=0) > ground[0] + 1) & (box.mean(axis=0) < ground[1] - 1)).all())
+
+
+def themed(svg: str) -> str:
+    """A drawing on white paper, of matplotlib or ``plots.diagram``, for both themes.
+
+    What lies on an image, and letters on a fill that stays as it is, keep their colours. So does the paper under an
+    image, which may be thin: the bar beside maps on photographs has their colours.
     """
-    known = cache / f"{hashlib.sha256(png).hexdigest()}.webp"
-    if not known.exists():
-        image = Image.open(io.BytesIO(png))
-        if image.mode == "RGBA" and image.getextrema()[3] == (255, 255):
-            image = image.convert("RGB")
-        exact, close = io.BytesIO(), io.BytesIO()
-        image.save(exact, "webp", lossless=True)
-        image.save(close, "webp", quality=90, use_sharp_yuv=True)
-        cache.mkdir(parents=True, exist_ok=True)
-        known.write_bytes((exact if exact.tell() < 2 * close.tell() else close).getvalue())
-    return known.read_bytes()
+    root = ElementTree.fromstring(re.sub(r'(<path id="m[^>]*?)stroke: #\w{6}', r"\1", svg))  # a mark has its use's
+    root.set("style", f"{root.get('style', '')}; color-scheme: light dark; fill: light-dark(#000000, #E6E6E6)")
+    opaque, images, fills, ends = [], [], [], set()
+    for element in root.iter(f"{SVG}image"):
+        image = Image.open(io.BytesIO(base64.b64decode(element.get(LINK).partition(",")[2])))
+        element.set(LINK, f"data:image/webp;base64,{base64.b64encode(as_webp(image)).decode()}")
+        is_opaque = np.median(np.asarray(image.convert("RGBA"))[..., 3]) == 255  # but for what isn't a number
+        if is_opaque and (end := end_of_map(image)):
+            ends.add(end)
+            element.set("class", f"map-{end[1:]}")
+        else:
+            images.append(box_of(element))
+            opaque += images[-1:] * bool(is_opaque)
+    for element in list(root.iter())[1:]:
+        kind, style = element.tag.removeprefix(SVG), element.get("style", "")
+        colours = {name: element.get(name) for name in ("fill", "stroke") if "#" in element.get(name, "")}
+        colours |= dict(re.findall(r"\b(fill|stroke): (#\w{6})", style))
+        letters = kind in ("text", "g") and bool({"x", "transform"} & set(element.attrib))
+        is_cell = element.get("stroke-width") == "0.8" or len(images) > len(opaque)  # a token's, or key to a thin map
+        shape = "cell" if is_cell else "box" if "fill" in element.attrib else "fill"
+        box, said = box_of(element), []
+        is_paper = any(lies_on(image, box) for image in opaque)
+        if not is_paper and any(lies_on(box, ground) for ground in images + fills * letters):
+            said = ["fill: #000000"] * (letters and "fill" not in colours)
+        else:
+            for name, colour in colours.items():
+                is_line = kind == "use" or (name == "stroke" and colour != colours.get("fill"))
+                role = "letter" if letters else "line" if is_line else shape
+                if (turned := dark(colour, role)) != colour.upper():
+                    said.append(f"{name}: light-dark({colour}, {turned})")
+            is_thin = re.search(r"opacity: 0\.([0-6]|7\b)", style)  # letters on it, too, have to be light on dark paper
+            if kind == "path" and "fill" in colours and not is_thin and "fill" not in " ".join(said):
+                fills.append(box)
+        if said:
+            element.set("style", "; ".join([style, *said] if style else said))
+    filters = "".join(map(filter_of, sorted(ends)))
+    return f"{ElementTree.tostring(root, 'unicode').removesuffix('</svg>')}{filters}</svg>"
+
+
+def size_of(image: bytes) -> tuple[int, int]:
+    """Width and height of an image, or of an SVG that says so, in pixels of a page."""
+    if head := re.search(rb"<svg[^>]*>", image[:1000]):
+        sides = re.findall(rb' (?:width|height)="([\d.]+)(pt)?', head[0])
+        return tuple(round(float(number) * (96 / 72 if points else 1)) for number, points in sides)
+    return Image.open(io.BytesIO(image)).size
+
+
+def as_webp(image: Image.Image) -> bytes:
+    """An image without loss, unless it is a photograph, for which that takes twice as much."""
+    exact, close = io.BytesIO(), io.BytesIO()
+    image.save(exact, "webp", lossless=True)
+    image.save(close, "webp", quality=90, use_sharp_yuv=True)
+    return (exact if exact.tell() < 2 * close.tell() else close).getvalue()

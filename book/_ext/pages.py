@@ -1,10 +1,6 @@
-"""The last pass over each page, which no library makes: what stands in one line, and how large each image is.
-
-Each page is parsed once, and each executed notebook read once. Pages ask no other host.
-"""
+"""The last pass over each page, which no library makes: what stands in one line, and how large each image is."""
 
 import re
-from copy import copy
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -14,8 +10,8 @@ import nbformat
 import rooms
 import stand_ins
 import theme
-from bs4 import BeautifulSoup, Comment, Tag
-from figures import Twins, as_webp, drawing, figures_of, size_of
+from bs4 import BeautifulSoup, Comment
+from figures import size_of, themed
 
 # Notebooks show this one, for Colab, GitHub and JupyterLab find it from anywhere; the book has its own.
 COLAB_BADGE = "https://colab.research.google.com/assets/colab-badge.svg"
@@ -57,25 +53,6 @@ def keep_whole(page: BeautifulSoup) -> None:
             cell["class"] = [*cell.get("class", []), "words"]
 
 
-def show_twins(image: Tag, twins: Twins, images: Path, cache: Path) -> None:
-    """Give an image its size and its dark twin, and both of them a small file in the folder ``images``."""
-    name = Path(image["src"]).name
-    image["width"], image["height"] = map(str, twins.size)
-    shown = [(image, name, twins.light)]
-    if twins.dark:
-        twin = copy(image)
-        image["class"], twin["class"] = [*image.get("class", []), "only-light"], [*image.get("class", []), "only-dark"]
-        image.insert_after(twin)
-        shown.append((twin, f"dark-{name}", twins.dark))
-    images.mkdir(parents=True, exist_ok=True)
-    for tag, file, content in shown:
-        if file.endswith(".png"):
-            (images / file).unlink(missing_ok=True)
-            file, content = file.replace(".png", ".webp"), as_webp(content, cache)
-        (images / file).write_bytes(content)
-        tag["src"] = tag["src"].replace(name, file)
-
-
 def size_images(page: BeautifulSoup, folder: Path) -> None:
     """Keep room for each image of a page in ``folder``. Those below the first figure come when they are near."""
     at_once = {"colab-badge.svg"}
@@ -88,7 +65,7 @@ def size_images(page: BeautifulSoup, folder: Path) -> None:
             image["loading"] = "lazy"
 
 
-def finish(html: str, folder: Path, out: Path, notebook: nbformat.NotebookNode | None, drawn: Twins, cache: Path):
+def finish(html: str, folder: Path, out: Path, notebook: nbformat.NotebookNode | None) -> BeautifulSoup:
     """A page as readers get it, for a page that lies in ``folder`` of the book ``out``."""
     page, up = BeautifulSoup(hang(html), "html.parser"), "../" * len(folder.relative_to(out).parts)
     theme.mend(page)
@@ -100,12 +77,8 @@ def finish(html: str, folder: Path, out: Path, notebook: nbformat.NotebookNode |
         rooms.tidy(page)
         if found := stand_ins.stand_ins(notebook):
             stand_ins.warn(page, found)
-    twins = dict(figures_of(notebook)) if notebook else {"model.svg": drawn}
-    for image in page.select("img[src]"):
-        if image["src"] == COLAB_BADGE:
-            image["src"] = f"{up}_static/colab-badge.svg"
-        elif Path(image["src"]).name in twins:
-            show_twins(image, twins[Path(image["src"]).name], out / "_images", cache)
+    for image in page.select(f"img[src='{COLAB_BADGE}']"):
+        image["src"] = f"{up}_static/colab-badge.svg"
     size_images(page, folder)
     keep_whole(page)
     live_figures.place(page, up, out / "_static")
@@ -117,7 +90,8 @@ def finish_pages(app, exception) -> None:
     if exception or app.builder.format != "html":
         return
     source, out, icons = Path(app.srcdir), Path(app.outdir), set()
-    drawn = drawing((source / "book/_static/model.svg").read_text(encoding="utf-8"))
+    for drawing in (out / "_images").glob("*.svg"):
+        drawing.write_text(themed(drawing.read_text(encoding="utf-8")), encoding="utf-8")
     live.write_files(out / "_static")
     for path in sorted(out.rglob("*.html")):
         html = path.read_text(encoding="utf-8")
@@ -126,7 +100,7 @@ def finish_pages(app, exception) -> None:
         executed = source / "_build/executed" / f"{path.stem}.ipynb"
         here = path.parent.name == "notebooks" and executed.exists()
         notebook = nbformat.read(executed, as_version=4) if here else None
-        page = finish(html, path.parent, out, notebook, drawn, source / "_build/webp")
+        page = finish(html, path.parent, out, notebook)
         path.write_text(str(page), encoding="utf-8")
         icons |= {name for icon in page.select("[class*='fa-']") for name in icon["class"]}
     theme.keep_icons(out / "_static", icons)

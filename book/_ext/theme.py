@@ -38,6 +38,8 @@ def mend(page: BeautifulSoup) -> None:
     for selector, attribute in WRONG_NAMES.items():
         for element in page.select(f"{selector}[{attribute}]"):
             del element[attribute]
+    for image in page.select("article img[src]"):  # or the theme would dim it in the dark, and put a card below it
+        image["class"] = [*image.get("class", []), "dark-light"]
     for sidebar in page.select("#pst-primary-sidebar"):
         sidebar["role"], sidebar["aria-label"] = "complementary", "The book"
     for entry in page.select("[role=doc-biblioentry]"):
