@@ -11,7 +11,7 @@ from vit_tutorial.recipes import RECIPES
 from vit_tutorial.runs import load_metrics, recipe_from_dict, recorded_runs
 from vit_tutorial.speed import training_flops
 from vit_tutorial.what_matters import FRACTIONS, SWEEPS, compare, effect, load_sweep
-from vit_tutorial.what_matters.compare import SPLITS, accuracies, effect_text, excludes_zero
+from vit_tutorial.what_matters.effects import SPLITS, accuracies, effect_text, excludes_zero
 
 NAMES = {"MNIST": "mnist", "shapes": "shapes", "CIFAR-10": "cifar10"}
 ROWS = {label: load_sweep(name) for label, name in NAMES.items()}

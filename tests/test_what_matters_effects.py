@@ -3,7 +3,7 @@
 import math
 
 from vit_tutorial.what_matters import compare, effect
-from vit_tutorial.what_matters.compare import effect_text, seconds
+from vit_tutorial.what_matters.effects import effect_text, seconds
 
 
 def row(variant: str, val: float, test: float, spent: float = 9.6, device: str = "CPU") -> dict:
