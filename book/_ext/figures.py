@@ -84,8 +84,7 @@ def lies_on(box: np.ndarray, ground: np.ndarray) -> bool:
 def themed(svg: str) -> str:
     """A drawing on white paper, of matplotlib or ``plots.diagram``, for both themes.
 
-    What lies on an image, and letters on a fill that stays as it is, keep their colours. So does the paper under an
-    image, which may be thin: the bar beside maps on photographs has their colours.
+    What lies on an image, letters on a fill that stays, and the paper under a thin image keep their colours.
     """
     root = ElementTree.fromstring(re.sub(r'(<path id="m[^>]*?)stroke: #\w{6}', r"\1", svg))  # a mark has its use's
     root.set("style", f"{root.get('style', '')}; color-scheme: light dark; fill: light-dark(#000000, #E6E6E6)")
