@@ -289,7 +289,8 @@ def overflow(visit: Visit) -> list[str]:
         }
         for (const e of shown('article .whole'))
           if (e.getClientRects().length > 1) faults.push(`broken in two: ${called(e)}`);
-        for (const box of innerWidth <= 600 ? shown('article .pst-scrollable-table-container') : []) {
+        const boxes = 'article :is(.pst-scrollable-table-container, .text_html:has(table))';
+        for (const box of innerWidth <= 600 ? shown(boxes) : []) {
           box.scrollLeft = box.scrollWidth;
           const [edge, first] = [box, box.querySelector('tr > *')].map((e) => e.getBoundingClientRect().left);
           if (first < edge - 1) faults.push(`its rows lose their names: ${called(box)}`);
@@ -385,7 +386,7 @@ def captions(visit: Visit) -> list[str]:
         r"""() => {
         const faults = [], numbers = {};
         let figure = null;
-        for (const e of shown('article .cell_output :is(img, table:not(.matrices table)), article .figure-caption')) {
+        for (const e of shown('article .cell_output :is(img, table), article .figure-caption')) {
           if (e.matches('table') && !e.querySelector('caption')) faults.push(`no caption: ${called(e)}`);
           if (e.matches('img')) {
             if (figure) faults.push(`no caption: ${called(figure)}`);

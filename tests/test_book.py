@@ -118,6 +118,7 @@ def test_the_head_tells_what_the_page_is(name):
     metas = {meta.get("name") or meta.get("property"): meta["content"] for meta in soup.select("meta[content]")}
     assert len(soup.select("meta[name=viewport]")) == 1
     assert 40 < len(metas["description"]) <= 222 and metas["og:title"] == soup.h1.get_text()
+    assert "minutes ·" not in metas["description"]  # the line under a chapter's title
     (canonical,) = (link["href"] for link in soup.select("link[rel=canonical]"))
     base = canonical.removesuffix(f"{name}.html")
     assert canonical == metas["og:url"] == f"{base}{name}.html"

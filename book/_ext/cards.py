@@ -1,4 +1,4 @@
-"""Plain Markdown, dressed: the style sheet gets classes to hold on to.
+"""Cards, captions and exercises from plain Markdown: the directives that libraries have would be raw text in Colab.
 
 > **Predict.** …      a blockquote that begins with a bold word is a card: Predict, Pitfall, Takeaway, Patient
 > **Exercise.** …     begins a card that goes on to the end of the solution: stars and time, task, hint, cell, solution

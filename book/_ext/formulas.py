@@ -1,4 +1,4 @@
-"""Formulas as MathML, made when the book is built: no script, and no raw TeX, for one that fails stops the build.
+"""Formulas as MathML, made when the book is built: Sphinx leaves them to a script, or makes pictures of them.
 
 Their letters are in book/_static/formulas.woff2, a part of TeX Gyre Pagella Math. To make it again, with more letters:
 

@@ -1,7 +1,7 @@
-"""What runs in a page: the modules of ``book/_static/live`` inside it, for a page from disk may not load any.
+"""A page's modules of ``book/_static/live`` as one script inside it: no library bundles them without Node.
 
-An element with ``data-live="figures/patches"`` holds what stands there without JavaScript, and asks for
-``book/_static/live/figures/patches.mjs``. ``book/_ext/pages.py`` has :func:`enliven` put that into the page.
+A page from disk may load no module. An element with ``data-live="figures/patches"`` holds what stands there without
+JavaScript, and asks for ``book/_static/live/figures/patches.mjs``: :func:`enliven` puts that into the page.
 
 For the page "Draw a digit" there are also its models' files, a still picture, and the lines of the package that it
 runs.

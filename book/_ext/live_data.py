@@ -1,4 +1,4 @@
-"""What the live figures of the chapters show, computed when the book is built: one function for each."""
+"""What the live figures of the chapters show, computed when the book is built from what only this book has."""
 
 import ast
 import io

@@ -1,4 +1,4 @@
-"""Figures of the chapters that a reader can change: the picture comes first, and a button under it makes it live.
+"""Figures that a reader can change, below the pictures of chapters: a library's would need a server, or a kernel.
 
 Notebooks know nothing of this. On a finished page, each caption that :data:`FIGURES` names gets an invitation below it,
 with the figure's data and words as JSON; ``book/_ext/live.py`` adds the module that draws. Without JavaScript and on

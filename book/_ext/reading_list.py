@@ -1,4 +1,4 @@
-"""The style of book/references.md: oldest first, and each entry ends with its note, a line on why to read it."""
+"""A bibliography that no library's style gives: oldest first, and each entry ends with a line on why to read it."""
 
 import copy
 from urllib.parse import urlsplit

@@ -1,4 +1,4 @@
-"""Side rooms in one piece, and no noise: what a notebook has to spell out, a page can tidy.
+"""Side rooms in one piece, and no noise: what a portable notebook spells out, and no library leaves out of a page.
 
 - A folded cell that goes on with a "Going deeper" stands inside it, its result in view once that is open.
 - An exercise that no one has attempted says nothing.

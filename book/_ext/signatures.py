@@ -1,4 +1,4 @@
-"""Signatures on the API page: a default that isn't Python there, such as ``<function last_epoch>``, by its name."""
+"""Defaults in signatures by their names: autodoc shows ``<function last_epoch>``, and no library mends that."""
 
 import re
 from dataclasses import MISSING, fields, is_dataclass

@@ -1,4 +1,4 @@
-"""A banner on top of each page that was built on stand-in data, by what its notebook printed when it ran."""
+"""A banner on each page that was built on stand-in data; no library knows what our notebooks print without theirs."""
 
 import re
 

@@ -11,6 +11,8 @@ from test_browser import HTML, LOADED, PAGES, look_at, search_for
 REST = sorted({*re.findall(r"(?:root|file): (\S+)", text_of("_toc.yml"))} - {*PAGES})
 # What a reader may look for, and the page that teaches it.
 SEARCHES = {
+    "patchify": "notebooks/01_patches",
+    "positional embedding": "notebooks/02_positions",
     "patch embedding": "notebooks/01_patches",
     "class token": "notebooks/02_positions",
     "LayerNorm": "notebooks/04_encoder",
@@ -61,7 +63,6 @@ SOUND = """<!doctype html>
 <blockquote class="card-predict"><p><strong>Predict.</strong> Is it small?</p></blockquote>
 <div class="cell_output"><img src="figure.svg" alt="A line that rises." width="200" height="100"></div>
 <p class="figure-caption"><strong>Figure 1.1.</strong> It rises.</p>
-<div class="cell_output"><div class="matrices">tensor(<table><tr><td>1</td></tr></table>)</div></div>
 <details><summary>Solution</summary><p>It is four.</p></details>
 </section></article></main></body></html>"""
 SOURCE = "Let $x$ be a [number](page). It costs `$2$`.\n\n> **Predict.** Is it small?\n"
