@@ -88,13 +88,14 @@ def test_the_badge_opens_the_teacher_s_copy_or_is_gone(handouts, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("asked", "numbers"), [("", range(1, 13)), ("1-3,8", [1, 2, 3, 8]), ("5", [5]), (" 2 - 3 , 2", [2, 3])]
+    ("asked", "numbers"),
+    [("", range(1, len(NOTEBOOKS) + 1)), ("1-3,8", [1, 2, 3, 8]), ("5", [5]), (" 2 - 3 , 2", [2, 3])],
 )
 def test_chapters_by_number(asked, numbers):
     assert [int(stem[:2]) for stem in chosen_chapters(asked)] == list(numbers)
 
 
-@pytest.mark.parametrize("asked", ["0", "13", "3-1", "one", "1,", "1-2-3"])
+@pytest.mark.parametrize("asked", ["0", "99", "3-1", "one", "1,", "1-2-3"])
 def test_chapters_that_there_are_not(asked):
     with pytest.raises(ValueError, match=re.escape(repr(asked))):
         chosen_chapters(asked)

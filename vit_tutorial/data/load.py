@@ -21,11 +21,15 @@ SPLITS = ("train", "val", "test")
 STAND_INS = {"mnist": "small digits stand in", "cifar10": "drawn shapes stand in"}
 
 
+def cache_root() -> Path:
+    """This book's folder in the user's cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "vit-tutorial"
+
+
 def data_root() -> Path:
     """``$VIT_TUTORIAL_DATA``, else a folder in the user's cache."""
-    if root := os.environ.get("VIT_TUTORIAL_DATA"):
-        return Path(root).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "vit-tutorial"
+    root = os.environ.get("VIT_TUTORIAL_DATA")
+    return Path(root).expanduser() if root else cache_root()
 
 
 def fetch(*names: str) -> None:
