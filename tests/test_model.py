@@ -445,7 +445,7 @@ def test_a_config_that_is_none(config, no_shape_checks):
 @pytest.mark.parametrize("part", ["block", "patch_embed"])
 @pytest.mark.parametrize("factory", ["post-norm", nn.Identity()])
 def test_what_makes_no_part_of_the_model(part, factory, no_shape_checks):
-    rule = f"{part} must be a class or function that makes a module, not a module itself; got {factory!r}"
+    rule = f"{part} must be a class or function that makes a module, not a module; got {factory!r}"
     with pytest.raises(ValueError, match=re.escape(rule)):
         ViT(TINY, **{part: factory})
 

@@ -72,7 +72,7 @@ def check_bool(name: str, value: bool) -> None:
 def check_factory(name: str, factory: object) -> None:
     """Raise a ValueError unless ``factory`` can be called to make a module; a module itself is not a factory."""
     if isinstance(factory, nn.Module) or not callable(factory):
-        raise ValueError(f"{name} must be a class or function that makes a module, not a module itself; got {factory!r}")
+        raise ValueError(f"{name} must be a class or function that makes a module, not a module; got {factory!r}")
 
 
 def check_differentiable(model: nn.Module) -> None:
