@@ -19,7 +19,7 @@ from vit_tutorial.config import ViTConfig
 
 
 def seconds(fn: Callable[[], object], min_run_time: float = 0.2) -> float:
-    """Median seconds per call of ``fn``, by :class:`torch.utils.benchmark.Timer`, on all of PyTorch's threads.
+    """Median seconds per call of ``fn``, by ``torch.utils.benchmark``, on all of PyTorch's threads.
 
     A first call warms up and doesn't count. Short calls are timed many at once, so that neither the clock nor waiting
     for the GPU counts.
