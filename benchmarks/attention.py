@@ -84,7 +84,7 @@ def measure(runs: dict[str, Callable[[], object]], rounds: int, min_run_time: fl
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():
-            times[name].append(seconds(run, min_run_time=min_run_time, min_calls=1))
+            times[name].append(seconds(run, min_run_time))
     return {name: (min(times[name]), peak_memory(run)) for name, run in runs.items()}
 
 

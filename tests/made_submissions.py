@@ -396,7 +396,7 @@ FILES = ["{chapter}", "Untitled1", "{chapter} (2)", "Kopie von {chapter}", "fina
 @cache
 def _handout(stem: str) -> list[dict]:
     (path,) = (path for path in NOTEBOOKS if path.stem[3:] == stem)
-    cells = handout(json.loads(path.read_text(encoding="utf-8"))["cells"], {}, "")
+    cells = handout(json.loads(path.read_text(encoding="utf-8"))["cells"], path.stem, {}, "")
     return [{**cell, "source": "".join(cell["source"])} for cell in cells]
 
 

@@ -63,7 +63,7 @@ def test_handouts_have_no_solution_or_answer_not_even_in_pieces(handouts):
 
 
 def test_a_handout_keeps_all_but_the_solutions(handouts):
-    """Each cell is the chapter's own, or sealed, or one of the four that were added."""
+    """Each cell is the chapter's own, or a call that runs it, or one of the four that were added."""
     original, copy = read(NOTEBOOKS[0]), read(handouts[0])
     added = [cell for cell in copy.cells if cell.id.startswith("handout-")]
     assert [cell.id for cell in added] == [f"handout-{name}" for name in ("name", "last", "progress", "hand-in")]
@@ -71,9 +71,9 @@ def test_a_handout_keeps_all_but_the_solutions(handouts):
     code = {cell.id: cell.source for cell in cells(original, "code")}
     kept = {cell.id: cell.source for cell in cells(copy, "code") if cell.id in code}
     assert kept.keys() == code.keys()
-    setup, *sealed = [(code[key], source) for key, source in kept.items() if source != code[key]]
-    assert setup[1] == setup[0].replace("vit_tutorial.exercises import", "vit_tutorial.classroom import")
-    assert len(sealed) == 2 and all("sealed(['" in source for _, source in sealed)
+    setup, *called = [key for key, source in kept.items() if source != code[key]]
+    assert kept[setup] == code[setup].replace("vit_tutorial.exercises import", "vit_tutorial.classroom import")
+    assert len(called) == 2 and all(f'\nbook_cell("01_patches", "{key}", [' in kept[key] for key in called)
     assert "minutes · 2.5 points. Write `patchify(" in handouts[0].read_text(encoding="utf-8")
     assert "minutes · 1 point. Write `unpatchify(" in handouts[0].read_text(encoding="utf-8")
 
@@ -191,7 +191,7 @@ def test_links_lead_to_the_copies_or_to_the_book(handouts, tmp_path):
     assert f"](https://github.com/{SLUG}/blob/main/book/references.md)" in text
 
 
-def test_a_figure_that_would_answer_the_exercise_below_it_is_sealed(handouts):
+def test_a_figure_that_would_answer_the_exercise_below_it_is_called_by_name(handouts):
     for stem, name, shown in (
         ("03_attention", "fuse_qkv", "for kind in kinds for head in small_loop.heads"),
         ("12_clinic", "heads_see_everything", "torch.autograd.grad(out[..., i].sum(), x"),
@@ -201,7 +201,7 @@ def test_a_figure_that_would_answer_the_exercise_below_it_is_sealed(handouts):
         assert shown in code_of(stem)
         code = [cell.source for cell in cells(read(file), "code")]
         assert not any(shown in text for text in code)
-        assert any(f"sealed(['{name}']" in text for text in code)
+        assert any(f'book_cell("{stem}"' in text and f'["{name}"])' in text for text in code)
 
 
 @pytest.mark.parametrize(("name", "said"), [("patchfy", "is patchify meant?"), ("my_own", "no such exercise: --")])
@@ -233,28 +233,33 @@ SESSION = [
     'def rows(a, b):\n    return a + b\n\ndef num_patches(i, p):\n    return rows(i[0] // p[0], i[1] // p[1])\n\n'
     'num_patches = exercise("num_patches", num_patches)',
     'def unpatchify(patches, p, g):\n    return only_here(patches)\n\nunpatchify = exercise("unpatchify", unpatchify)',
-    "from vit_tutorial.classroom import hand_in, progress, sealed\nprogress()",
+    "from vit_tutorial.classroom import book_cell, hand_in, handouts, progress\nprogress()",
     "hand_in()",
 ]  # fmt: skip
 
 
 def test_hand_in_collects_functions_with_all_they_need_and_the_grader_finds_them(tmp_path):
-    from vit_tutorial.classroom.handouts import _sealed
-
-    session = [*SESSION, _sealed("seen = 1\nseen + 41", ["patchify"]), _sealed("unseen = 2", ["unpatchify"])]
-    printed = run(new_notebook(cells=[new_code_cell(text) for text in session]), tmp_path, errors=True)
+    book = new_notebook(cells=[new_code_cell("seen = 1\nseen + 41", id="a"), new_code_cell("unseen = 2", id="b")])
+    (tmp_path / "book").mkdir()
+    nbformat.write(book, tmp_path / "book/01_patches.ipynb")
+    session = [*SESSION, "from pathlib import Path\nhandouts.PLACES = [Path('book')]"]
+    for cell, name in {"a": "patchify", "b": "unpatchify", "c": "num_patches"}.items():
+        session.append(f"book_cell('01_patches', '{cell}', ['{name}'])")
+    notebook = new_notebook(cells=[new_code_cell(text) for text in session])
+    printed = run(notebook, tmp_path, errors=True)
     assert "patchify          right" in printed[8] and "1 of 5 right. Next: num_patches." in printed[8]
     assert "num_patches       wrong          rows times columns, not rows plus columns" in printed[8]
     assert "pad_to_patches    missing" in printed[8]
-    assert printed[-2] == "seen = 1\nseen + 41\n\n42", "a sealed cell shows itself when the answer is right"
-    assert printed[-1] == ""
+    assert printed[-3] == "seen = 1\nseen + 41\n\n42", "the book's cell is shown when the answer is right"
+    assert printed[-2] == ""
+    assert "01_patches has no cell 'c' in vit-tutorial" in notebook.cells[-1].outputs[0].evalue
     written = tmp_path / "hand-in-01_patches-Ada-L.json"
     content = json.loads(written.read_text(encoding="utf-8"))
     assert (content["format"], content["version"], content["student"]) == ("vit-tutorial hand-in", 1, "Ada L.")
     source = content["answers"]["patchify"]["source"]
     assert "CUT = " in source and "from einops" in source and "wrong" not in source and "torch" not in source
     assert "def rows" in content["answers"]["num_patches"]["source"]
-    files = read_submissions(tmp_path)
+    files = read_submissions(written)
     assert {file.only for file in files} >= {"patchify", "num_patches"}
     assert {file.student for file in files} == {"Ada L."}
 

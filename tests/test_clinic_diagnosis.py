@@ -3,6 +3,7 @@
 import copy
 import random
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import timm
@@ -13,7 +14,7 @@ import transformers
 from einops import rearrange
 from torch import Tensor, nn
 
-from vit_tutorial import PRESETS, Attention, ViT, ViTConfig, diagnose
+from vit_tutorial import PRESETS, Attention, Block, ViT, ViTConfig, diagnose
 from vit_tutorial.clinic import (
     NOT_FINITE,
     PATIENTS,
@@ -291,13 +292,8 @@ def test_attention_across_the_batch_behind_the_blocks(pool):
 
 
 def with_neighbours_behind_the_blocks():
-    class Behind(torchvision.models.vision_transformer.Encoder):
-        def forward(self, x):
-            x = super().forward(x)
-            return x + x.mean(dim=0)
-
     model = torchvision_model()
-    model.encoder.__class__ = Behind
+    model.encoder.register_forward_hook(lambda encoder, args, out: out + out.mean(dim=0))
     return model
 
 
@@ -545,19 +541,12 @@ def with_attention_that_returns_its_weights():
         def forward(self, x):
             return super().forward(x), None
 
-    class First(nn.Module):
-        def __init__(self, block):
-            super().__init__()
-            self.norm1, self.attn, self.norm2, self.mlp = block.norm1, block.attn, block.norm2, block.mlp
-            self.attn.__class__ = Both
-
+    class First(Block):
         def forward(self, x):
             x = x + self.attn(self.norm1(x))[0]
             return x + self.mlp(self.norm2(x))
 
-    model = ViT(RECTANGLE)
-    model.blocks = nn.Sequential(*(First(block) for block in model.blocks))
-    return model
+    return ViT(RECTANGLE, block=partial(First, attn=Both))
 
 
 HEALTHY = {
@@ -844,6 +833,9 @@ def test_selection():
 
 @pytest.mark.parametrize("make", [lambda: PATIENTS["dead residual norm"].make(COLOUR), torchvision_model])
 def test_the_model_is_as_it_was(make):
+    def hooks() -> list:
+        return [[*part._forward_hooks, *part._forward_pre_hooks] for part in model.modules()]
+
     model = make()
     model.train()
     next(iter(model.children())).eval()  # another mode than the rest
@@ -852,7 +844,7 @@ def test_the_model_is_as_it_was(make):
     model(images).sum().backward()
     state, modes = copy.deepcopy(model.state_dict()), [part.training for part in model.modules()]
     grads = [None if p.grad is None else p.grad.clone() for p in model.parameters()]
-    generator = torch.get_rng_state()
+    generator, found = torch.get_rng_state(), hooks()
     diagnose(model)
     diagnose(model, images, patch_size=4)
     assert torch.equal(torch.get_rng_state(), generator)
@@ -861,7 +853,7 @@ def test_the_model_is_as_it_was(make):
     assert not frozen.requires_grad
     for parameter, grad in zip(model.parameters(), grads, strict=True):
         assert (parameter.grad is None) == (grad is None) and (grad is None or torch.equal(parameter.grad, grad))
-    assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
+    assert hooks() == found
 
 
 def test_under_no_grad_frozen_and_twice_the_same():

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 from torchvision.models.vision_transformer import EncoderBlock, MLPBlock
 from torchvision.ops import stochastic_depth
 
-from vit_tutorial import Block, DropPath, Mlp, fused_attention, plain_attention
+from vit_tutorial import Attention, Block, DropPath, Mlp, fused_attention, plain_attention
 from vit_tutorial.encoder import NORM_EPS
 from vit_tutorial.exercises.encoder import norm_is_alive
 
@@ -316,7 +316,9 @@ def test_mlp_wants_a_width_and_a_known_activation(no_shape_checks):
         Mlp(DIM, HIDDEN, act="relu")
 
 
-def test_dim_must_be_divisible_by_heads(no_shape_checks):
+def test_attn_must_make_a_layer_and_dim_be_divisible_by_heads(no_shape_checks):
+    with pytest.raises(ValueError, match=r"attn must be a class or function that makes a module, .*; got Attention"):
+        Block(12, 3, attn=Attention(12, 3))
     with pytest.raises(ValueError, match=r"dim 12 is not divisible by num_heads 5"):
         Block(DIM, 5)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from functools import partial
 
 import pytest
@@ -14,8 +15,11 @@ from torchvision.models import VisionTransformer as TorchvisionViT
 
 from vit_tutorial import (
     PRESETS,
+    Block,
+    PerHeadAttention,
     ViT,
     ViTConfig,
+    fuse_heads,
     init_weights,
     patchify,
     plain_attention,
@@ -201,6 +205,34 @@ def test_any_attend_runs_inside():
     counting = ViT(TINY, attend=lambda q, k, v: (calls.append(q.shape), v)[1]).eval()
     counting(images)
     assert calls == [(3, 3, 7, 8)] * 2  # (b, h, n, hd), once in each of two blocks
+
+
+class ParallelBlock(Block):
+    """Attention and MLP read the same tokens."""
+
+    def forward(self, x):
+        return x + self.attn(self.norm1(x)) + self.mlp(self.norm2(x))
+
+
+@torch.no_grad()
+def test_blocks_of_one_s_own_run_inside():
+    torch.manual_seed(0)
+    usual = tiny(pos_embed="none", pool="mean", depth=1)
+    torch.manual_seed(0)
+    own, images = ViT(usual.config, block=ParallelBlock), images_for(TINY)
+    assert all(torch.equal(ours, value) for ours, value in zip(own.parameters(), usual.parameters(), strict=True))
+    x, (block,) = usual.patch_embed(images), usual.blocks
+    x = x + block.attn(block.norm1(x)) + block.mlp(block.norm2(x))
+    torch.testing.assert_close(own(images), usual.head(usual.norm(x).mean(dim=1)))
+
+
+def test_attention_of_one_s_own_runs_inside():
+    images, loop = images_for(TINY), perturb(ViT(TINY, block=partial(Block, attn=PerHeadAttention)))
+    fused = ViT(TINY).eval()
+    fused.load_state_dict(loop.state_dict(), strict=False)
+    for block, of_loop in zip(fused.blocks, loop.blocks, strict=True):
+        block.attn = fuse_heads(of_loop.attn)
+    torch.testing.assert_close(loop(images), fused(images))
 
 
 def test_every_kind_of_position_runs_and_differs():
@@ -410,6 +442,23 @@ def test_a_config_that_is_none(config, no_shape_checks):
     assert str(error.value).endswith(repr(config))
 
 
+@pytest.mark.parametrize("part", ["block", "patch_embed"])
+@pytest.mark.parametrize("factory", ["post-norm", nn.Identity()])
+def test_what_makes_no_part_of_the_model(part, factory, no_shape_checks):
+    rule = f"{part} must be a class or function that makes a module, not a module; got {factory!r}"
+    with pytest.raises(ValueError, match=re.escape(rule)):
+        ViT(TINY, **{part: factory})
+
+
+@pytest.mark.parametrize(
+    ("layer", "got"), [(nn.Linear(24, 23), r"Linear returns \(3, 7, 23\)"), (nn.LSTM(24, 24), "LSTM returns a tuple")]
+)
+def test_a_block_that_returns_another_shape(layer, got, no_shape_checks):
+    model = ViT(TINY, block=lambda dim, num_heads, **options: layer)
+    with pytest.raises(ValueError, match=rf"must return a tensor of the shape that it is given, \(3, 7, 24\); {got}"):
+        model(images_for(TINY))
+
+
 # ---- what PyTorch makes of it ----
 
 
@@ -421,6 +470,6 @@ def test_exports_for_any_batch_size(no_shape_checks):
 
 
 def test_compiles_as_one_graph(no_shape_checks):
-    model, images = perturb(tiny(depth=1)), images_for(TINY)
+    model, images = perturb(ViT(TINY, block=ParallelBlock)), images_for(TINY)
     compiled = torch.compile(model, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(images), model(images))

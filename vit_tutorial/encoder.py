@@ -1,10 +1,12 @@
 """The block that is stacked: attention and an MLP, each normalised first and added to the stream (chapter 4)."""
 
+from collections.abc import Callable
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_tutorial.attention import Attend, Attention, fused_attention
-from vit_tutorial.validate import check_fraction, check_int, check_option
+from vit_tutorial.validate import check_factory, check_fraction, check_int, check_option
 
 NORM_EPS = 1e-6  # timm and torchvision; nn.LayerNorm's own default is 1e-5, Hugging Face's ViT has 1e-12
 ACTIVATIONS = {"gelu": nn.GELU, "gelu_tanh": lambda: nn.GELU(approximate="tanh")}
@@ -69,11 +71,16 @@ class Block(nn.Module):
         qkv_bias: whether queries, keys and values have a bias.
         act: ``"gelu"`` or ``"gelu_tanh"``.
         attend: the function that each head runs; see :class:`~vit_tutorial.attention.Attention`.
+        attn: makes the attention layer; you can pass your own class with the arguments of
+            :class:`~vit_tutorial.attention.Attention`.
         drop: dropout after attention's last projection and after each layer of the MLP.
         drop_path: probability of skipping a branch; see :class:`DropPath`.
 
     Shapes:
         ``(b, n, dim)`` to ``(b, n, dim)``.
+
+    Raises:
+        ValueError: if ``attn`` does not make a layer.
     """
 
     def __init__(
@@ -85,12 +92,14 @@ class Block(nn.Module):
         qkv_bias: bool = True,
         act: str = "gelu",
         attend: Attend = fused_attention,
+        attn: Callable[..., nn.Module] = Attention,
         drop: float = 0.0,
         drop_path: float = 0.0,
     ):
         super().__init__()
+        check_factory("attn", attn)
         self.norm1 = nn.LayerNorm(dim, eps=NORM_EPS)
-        self.attn = Attention(dim, num_heads, qkv_bias=qkv_bias, attend=attend, drop=drop)
+        self.attn = attn(dim, num_heads, qkv_bias=qkv_bias, attend=attend, drop=drop)
         self.norm2 = nn.LayerNorm(dim, eps=NORM_EPS)
         self.mlp = Mlp(dim, int(dim * mlp_ratio), act=act, drop=drop)
         self.drop_path = DropPath(drop_path)

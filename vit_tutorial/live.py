@@ -129,17 +129,18 @@ def _shuffle_patches(model: ViT, order: Sequence[int]) -> None:
     model.patch_embed.register_forward_hook(lambda part, args, out: out[:, list(order)])
 
 
-def _as_patient(name: str) -> Callable[[ViT], None]:
-    def fall_ill(model: ViT) -> None:
-        sick = PATIENTS[name].make(model.config)
-        for part, ill in zip(model.modules(), sick.modules(), strict=True):
-            part.__class__ = ill.__class__
+def _as_patient(name: str) -> Callable[[ViT], ViT]:
+    def fall_ill(model: ViT) -> ViT:
+        sick = PATIENTS[name].make(model.config).to(model.cls_token).train(model.training)
+        sick.load_state_dict(model.state_dict())
+        return sick
 
     return fall_ill
 
 
-# What one can do to a healthy model, by the names in interventions.mjs: each changes the model that it is given.
-INTERVENTIONS: dict[str, Callable[..., None]] = {
+# What one can do to a healthy model, by the names in interventions.mjs. Each changes the model that it is given; those
+# of the clinic return a sick one with its weights instead.
+INTERVENTIONS: dict[str, Callable[..., object]] = {
     "muteHead": _mute_head,
     "muteBlock": _mute_block,
     "uniform": lambda model: _replace_attend(model, lambda q, k, v: v.mean(-2, keepdim=True).expand_as(v)),
@@ -166,8 +167,8 @@ def intervene(model: ViT, name: str, **choices) -> ViT:
     if name not in INTERVENTIONS:
         raise ValueError(f"there is no intervention {name!r}; there are {', '.join(INTERVENTIONS)}")
     changed = deepcopy(model)
-    INTERVENTIONS[name](changed, **choices)
-    return changed
+    sick = INTERVENTIONS[name](changed, **choices)
+    return sick if isinstance(sick, ViT) else changed
 
 
 MEASURED = FOLDER / "live" / "interventions.json"  # book/interventions.py writes it

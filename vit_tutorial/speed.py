@@ -1,11 +1,14 @@
 """Costs: seconds, peak memory and operations, measured on CPU or GPU; operations of a training step, derived."""
 
+import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from statistics import median
-from time import perf_counter
+from itertools import accumulate
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from torch.autograd import DeviceType
@@ -15,22 +18,22 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from vit_tutorial.config import ViTConfig
 
 
-def seconds(fn: Callable[[], object], min_run_time: float = 0.2, min_calls: int = 3) -> float:
-    """Median seconds per call of ``fn``, not counting a first call.
+def seconds(fn: Callable[[], object], min_run_time: float = 0.2) -> float:
+    """Median seconds per call of ``fn``, by ``torch.utils.benchmark``, on all of PyTorch's threads.
+
+    A first call warms up and doesn't count. Short calls are timed many at once, so that neither the clock nor waiting
+    for the GPU counts.
 
     Args:
         fn: what to measure.
-        min_run_time: keep calling for at least this many seconds.
-        min_calls: make at least this many calls, even if they take longer.
+        min_run_time: keep calling for at least this many seconds; 0 for a single call.
     """
-    _finish(fn)
-    times: list[float] = []
-    stop = perf_counter() + min_run_time
-    while len(times) < min_calls or perf_counter() < stop:
-        start = perf_counter()
-        _finish(fn)
-        times.append(perf_counter() - start)
-    return median(times)
+    # PyTorch imports its compiler of extensions along with the timer, which warns of a CUDA toolkit without a GPU.
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
+    from torch.utils.benchmark import Timer
+
+    timer = Timer("fn()", globals={"fn": fn}, num_threads=torch.get_num_threads())
+    return timer.blocked_autorange(min_run_time=min_run_time).median
 
 
 def training_flops(config: ViTConfig) -> int:
@@ -70,12 +73,12 @@ def peak_memory(fn: Callable[[], object]) -> int:
     finally:
         with _muted_stderr():
             profiler.stop()
-    held = peak = 0
-    for event in sorted(profiler.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
-        if event.name() == "[memory]":
-            held += event.nbytes()
-            peak = max(peak, held)
-    return peak
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "trace.json")
+        profiler.export_chrome_trace(str(file))
+        trace = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
+    changes = sorted((event for event in trace if event["name"] == "[memory]"), key=lambda event: event["ts"])
+    return max(accumulate((event["args"]["Bytes"] for event in changes), initial=0))
 
 
 def time_by_operation(fn: Callable[[], object]) -> dict[str, tuple[float, int]]:

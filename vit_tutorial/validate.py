@@ -69,6 +69,12 @@ def check_bool(name: str, value: bool) -> None:
         raise ValueError(f"{name} must be True or False, got {value!r}")
 
 
+def check_factory(name: str, factory: object) -> None:
+    """Raise a ValueError unless ``factory`` can be called to make a module; a module itself is not a factory."""
+    if isinstance(factory, nn.Module) or not callable(factory):
+        raise ValueError(f"{name} must be a class or function that makes a module, not a module; got {factory!r}")
+
+
 def check_differentiable(model: nn.Module) -> None:
     """Raise a ValueError if the model was made under ``torch.inference_mode()``, which forbids gradients for good."""
     if any(parameter.is_inference() for parameter in model.parameters()):

@@ -25,10 +25,7 @@ class PostNormBlock(Block):
 
 def post_norm(config: ViTConfig) -> ViT:
     """A ViT with post-norm blocks. Each ends with a norm, so the config should have ``final_norm=False``."""
-    model = ViT(config)
-    for block in model.blocks:
-        block.__class__ = PostNormBlock  # the same parts in another order
-    return model
+    return ViT(config, block=PostNormBlock)
 
 
 class ResidualBlock(nn.Module):

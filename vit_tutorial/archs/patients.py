@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -139,15 +140,6 @@ class NoClassPosition(ViT):
         return self.norm(self.blocks(self.pos_drop(x)))
 
 
-def _swap(config: ViTConfig, healthy: type[nn.Module], sick: type[nn.Module]) -> ViT:
-    """A ViT whose parts of class ``healthy`` run the forward of ``sick``, a subclass with the same parameters."""
-    model = ViT(config)
-    for part in model.modules():
-        if type(part) is healthy:
-            part.__class__ = sick
-    return model
-
-
 def _slice_heads(config: ViTConfig) -> ViT:
     model = ViT(config)
     healthy = {name: value.clone() for name, value in model.state_dict().items() if ".attn." not in name}
@@ -219,19 +211,19 @@ PATIENTS = {
             "a class token never sees a pixel; with mean pooling, an image is judged by its neighbours in the batch",
             "found in a published tutorial, and in an example that pytorch/examples has deleted since; its documented "
             "losses, 2.308 in training and 2.3029 in validation, are all but ln 10",
-            lambda config: _swap(config, Attention, SequenceFirstAttention),
+            lambda config: ViT(config, block=partial(Block, attn=SequenceFirstAttention)),
         ),
         Patient(
             "dead residual norm",
             "the norms of the blocks keep their initial weights forever",
             "found in a published tutorial",
-            lambda config: _swap(config, Block, DeadNormBlock),
+            lambda config: ViT(config, block=DeadNormBlock),
         ),
         Patient(
             "reshape without permute",
             "every shape is right; the patches, shown as images, are stripes",
             "what you get if you complete a published tutorial with one more reshape",
-            lambda config: _swap(config, PatchEmbed, ReshapedPatches),
+            lambda config: ViT(config, patch_embed=ReshapedPatches),
             needs=(
                 "more than one patch in a row, or several channels and patches",
                 lambda config: config.grid_size[1] > 1 or (config.in_chans > 1 and config.num_patches > 1),
@@ -242,7 +234,7 @@ PATIENTS = {
             "none after training from scratch; with another library's weights it predicts nonsense",
             "what you get if you load a convolution's weights into lucidrains/vit-pytorch, whose own order is not a "
             "bug; its #184 compares the two",
-            lambda config: _swap(config, PatchEmbed, ColoursLastPatches),
+            lambda config: ViT(config, patch_embed=ColoursLastPatches),
             needs=(
                 "in_chans above 1 and patches of several pixels",
                 lambda config: config.in_chans > 1 and config.patch_size != (1, 1),

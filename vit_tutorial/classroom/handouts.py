@@ -1,13 +1,11 @@
 """A chapter to hand out: without solutions and answers, and with a last cell that hands in."""
 
 import ast
-import base64
 import difflib
 import json
 import posixpath
 import re
 import urllib.parse
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -113,7 +111,7 @@ def write_handouts(
     made, stems = {}, chosen_chapters(chapters)
     for stem in stems:
         notebook = json.loads((book / f"{stem}.ipynb").read_text(encoding="utf-8"))
-        notebook["cells"] = handout(notebook["cells"], points or {}, url, stems)
+        notebook["cells"] = handout(notebook["cells"], stem, points or {}, url, stems)
         made[out / f"{stem}.ipynb"] = json.dumps(notebook, ensure_ascii=False, indent=1) + "\n"
     out.mkdir(parents=True, exist_ok=True)
     for file, text in made.items():
@@ -121,11 +119,14 @@ def write_handouts(
     return list(made)
 
 
-def handout(cells: list[dict], points: Mapping[str, float], url: str, stems: Sequence[str] = ()) -> list[dict]:
+def handout(
+    cells: list[dict], stem: str, points: Mapping[str, float], url: str, stems: Sequence[str] = ()
+) -> list[dict]:
     """The cells of a chapter without its solutions, its answers and what would give them away.
 
     Args:
         cells: the chapter's.
+        stem: the chapter's, such as "01_patches".
         points: of each exercise.
         url: where the copy will lie.
         stems: of the chapters that are handed out, so that links to them lead to the copies.
@@ -151,7 +152,7 @@ def handout(cells: list[dict], points: Mapping[str, float], url: str, stems: Seq
         else:
             above = [n for n, pieces in secrets.items() if any(piece in _plain(text) for piece in pieces)]
             if gives_away := [*cell["metadata"].get("gives_away", ()), *above]:  # the cell names those below itself
-                text = _sealed(text, gives_away)
+                text = _by_name(stem, cell["id"], text, gives_away)
         if text:
             made.append({**cell, "source": text.splitlines(keepends=True)})
     return [
@@ -230,9 +231,9 @@ def _pieces(solution: str) -> set[str]:
     return long | {plain for text in strings if len(plain := re.sub(r"\s", "", text)) >= 12}
 
 
-def _sealed(code: str, names: list[str]) -> str:
-    """A cell that does what ``code`` does, without showing it."""
+def _by_name(stem: str, cell: str, code: str, names: list[str]) -> str:
+    """What stands for a cell that would give answers away: a call that runs the installed book's."""
     title = "" if not code.startswith("# @title") else code.split("\n")[0] + "\n"
-    packed = base64.b64encode(zlib.compress(code.encode(), 9)).decode()
-    note = f"# This code would give {' and '.join(names)} away. It runs, and shows itself when your answer is right."
-    return f'{title}{note}\nfrom vit_tutorial.classroom import sealed\n\nsealed({names}, "{packed}")'
+    note = f"# The book's cell would give {' and '.join(names)} away. It runs, and is shown when your answer is right."
+    call = f"book_cell({json.dumps(stem)}, {json.dumps(cell)}, {json.dumps(names)})"
+    return f"{title}{note}\nfrom vit_tutorial.classroom import book_cell\n\n{call}"

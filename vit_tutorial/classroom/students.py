@@ -1,19 +1,17 @@
-"""What a student calls in a notebook: ``progress()``, ``hand_in()``, and what runs the cells that a hand-out sealed."""
+"""What a student calls in a notebook: ``progress()``, ``hand_in()``, and what runs cells that a hand-out lacks."""
 
-import base64
 import contextlib
 import io
 import json
 import re
 import sys
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from vit_tutorial.classroom.answers import Answer, find_answer, statements
-from vit_tutorial.classroom.handouts import EXERCISE
+from vit_tutorial.classroom.answers import Answer, find_answer, read_cell, statements
+from vit_tutorial.classroom.handouts import EXERCISE, book_folder
 from vit_tutorial.classroom.judge import define, guarded, verdict
 from vit_tutorial.classroom.submissions import FORMAT
 from vit_tutorial.exercises import engine
@@ -86,14 +84,23 @@ def hand_in(among: Mapping[str, Exercise] | None = None) -> Path:
     return file
 
 
-def sealed(names: Sequence[str], packed: str) -> None:
-    """Run a cell that would give an answer away, and show its code once the answers are right.
+def book_cell(chapter: str, cell: str, names: Sequence[str]) -> None:
+    """Run a cell of the installed book, and show its code once the answers that it would give away are right.
 
     Args:
+        chapter: such as "01_patches".
+        cell: its id in that notebook.
         names: the exercises.
-        packed: the code, compressed.
+
+    Raises:
+        ValueError: if the installed book has no such cell.
     """
-    code, namespace = zlib.decompress(base64.b64decode(packed)).decode(), _namespace()
+    notebook = json.loads((book_folder() / f"{chapter}.ipynb").read_text(encoding="utf-8"))
+    code = next((read_cell(each)[1] for each in notebook["cells"] if each["id"] == cell), None)
+    if code is None:
+        version = metadata.version("vit-tutorial")
+        raise ValueError(f"{chapter} has no cell {cell!r} in vit-tutorial {version}: the hand-out is another version's")
+    namespace = _namespace()
     if all(_is_right(name, namespace.get(name)) for name in names):
         print(f"{code}\n")
     shell = _shell()
