@@ -3,6 +3,7 @@
     python book/build.py execute     nbmake over every notebook that has to run, as many at a time as there are cores
     python book/build.py anew        the same over all of them, whatever earlier runs have left
     python book/build.py html        Jupyter Book from those results, warnings as errors
+    python book/build.py slides      decks of six chapters beside the pages, which are built first if they're missing
     python book/build.py links       ask every address outside that a page names; runs no notebook
     python book/build.py fold        fold every cell that begins with `# @title`, everywhere that notebooks are shown
 
@@ -385,9 +386,19 @@ def html() -> None:
     print(f"\nThe book is built. Open\n  {(BUILD / 'html' / 'index.html').as_uri()}")
 
 
+def slides() -> None:
+    """Decks of some chapters, from what Jupyter Book has read for the pages: see book/_ext/slides.py."""
+    if not (BUILD / "html/index.html").exists():
+        execute()
+        html()
+    for folder in ("decks", "html/slides"):
+        shutil.rmtree(BUILD / folder, ignore_errors=True)
+    jupyter_book("--builder", "custom", "--custom-builder", "decks")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=["execute", "anew", "html", "links", "fold"])
-    {"execute": execute, "anew": partial(execute, anew=True), "html": html, "links": links, "fold": fold_all}[
-        parser.parse_args().step
-    ]()
+    steps = {"execute": execute, "anew": partial(execute, anew=True), "html": html, "slides": slides}
+    steps |= {"links": links, "fold": fold_all}
+    parser.add_argument("step", choices=steps)
+    steps[parser.parse_args().step]()

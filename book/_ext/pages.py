@@ -262,7 +262,7 @@ def keep_icons(static: Path, names: set[str]) -> None:
 
 
 def finish_pages(app, exception) -> None:
-    if exception or app.builder.format != "html":
+    if exception or app.builder.name != "html":
         return
     source, out, icons = Path(app.srcdir), Path(app.outdir), set()
     drawn = drawing((source / "book/_static/model.svg").read_text(encoding="utf-8"))
