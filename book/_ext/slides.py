@@ -76,10 +76,10 @@ def shown(element: nodes.Element, after: nodes.Element) -> Iterator[tuple[bool, 
             short = sum(text.astext().count("\n") for text in texts) < LINES
             yield from [(True, texts)] if short else [(True, [text]) for text in texts]
         if images := list(element.findall(nodes.image)):
-            caption = words(after).children if "figure-caption" in after.get("classes", ()) else []
-            caption = [nodes.paragraph("", "", *caption, classes=["figure-caption"])] if caption else []
-            output = nodes.container("", *images, classes=["cell_output"])
-            yield False, [nodes.container("", output, classes=["cell"]), *caption]
+            caption, output = words(after), nodes.container("", *images, classes=["cell_output"])
+            caption["classes"] = ["figure-caption"]
+            shows = [nodes.container("", output, classes=["cell"]), caption]
+            yield False, shows if "figure-caption" in after.get("classes", ()) else shows[:1]
         yield from ((True, [raw]) for raw in element.findall(nodes.raw) if "<table" in raw.astext())
     elif "card-note" in classes or any(isinstance(node, LISTS) for node in element.findall()):
         yield "card-note" not in classes, [element]
@@ -95,17 +95,13 @@ def deck(chapter: nodes.section) -> list[nodes.section]:
             found = [(False, [words(element)])]
         for led, content in found:
             where = [] if isinstance(element, nodes.title) else chain(*headings(element)[1:2])
-            box = nodes.container(
-                "", nodes.paragraph("", "", *where, classes=["where"]), *(lead if led else []), *content
-            )
-            box["classes"], lead = ["slide", *classes], []
-            slides.append(nodes.section("", box.deepcopy(), nodes.comment()))
+            shows = [nodes.paragraph("", "", *where, classes=["where"]), *(lead if led else []), *content]
+            box = nodes.container("", *shows, classes=["slide", *classes])
+            slides, lead = [*slides, nodes.section("", box.deepcopy(), nodes.comment())], []
         if prose:
             slides[-1][1] += nodes.paragraph("", "", *element.deepcopy().children)
-            last = words(element, since=-1)
-            lead = [] if last.astext().strip() in slides[-1][0].astext() else [last]
-        if prose or found:
-            predicted = "card-predict" in classes
+            lead = [words(element, since=-1)]
+        predicted = "card-predict" in classes
     return slides
 
 
@@ -130,10 +126,8 @@ class Decks(RevealjsHTMLBuilder):
 
     def init(self) -> None:
         self.events.listeners.pop("html-page-context", None)
+        self.get_outdated_docs = lambda: [f"notebooks/{stem}" for stem in CHAPTERS]
         super().init()
-
-    def get_outdated_docs(self) -> list[str]:
-        return [f"notebooks/{stem}" for stem in CHAPTERS]
 
     def finish(self) -> None:
         self.copy_image_files()

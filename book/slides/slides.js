@@ -15,10 +15,12 @@ const fit = (slide) => {
   slide.classList.toggle("tall", image?.naturalWidth < 1.45 * image?.naturalHeight && !slide.querySelector("button"));
   for (let zoom = image ? 1.5 : 2.4; ; zoom -= 0.05) {
     slide.style.setProperty("--zoom", zoom);
-    if (zoom < 1.3 || !boxes.some(over)) break;
+    if (zoom < (slide.querySelector(".is-live") ? 0.7 : 1.3) || !boxes.some(over)) break;
   }
 };
 const fitAll = () => document.querySelectorAll(".slide").forEach(fit);
 for (const event of ["ready", "pdf-ready"]) Reveal.on(event, () => document.fonts.ready.then(fitAll));
 addEventListener("load", fitAll);
+const watch = new ResizeObserver((changes) => changes.forEach(({ target }) => fit(target.closest(".slide"))));
+document.querySelectorAll(".live-figure").forEach((figure) => watch.observe(figure));
 addEventListener("keydown", ({ target, key }) => { if (key === "Escape" && inFigure(target)) target.blur(); });
