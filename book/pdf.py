@@ -19,15 +19,12 @@ import yaml
 from _ext.head import pages_address
 from bs4 import BeautifulSoup, Tag
 from pypdf import PdfReader, PdfWriter
+from pypdf.generic import NameObject, TextStringObject
 
 HTML = build.BUILD / "html"
 JOINED = HTML / "book/printed.html"  # one folder deep, as all printed pages are: addresses of files stay
 PDF = build.BUILD / "the-vision-transformer-from-scratch.pdf"
 LEFT_OUT = {"book/api", "book/live", "book/accessibility", "book/changes"}
-SHORT = 10  # lines of code that stay on one page
-TITLE_LINE = re.compile(r'<span class="line"[^>]*>(?:<span></span>)?<span class="c1"># @title[^<]*</span></span>\n')
-NO_BROWSER = """The PDF is printed by Chromium or Chrome, and neither is here. On Debian: sudo apt install chromium.
-If yours has another name or place: make pdf CHROMIUM=/path/to/chrome"""
 
 TEMPLATE = """<!DOCTYPE html>
 <html lang="en" data-theme="light">
@@ -38,18 +35,16 @@ TEMPLATE = """<!DOCTYPE html>
 </head>
 <body>
 <div class="title-page">
-<p class="book-title">{title}</p>
-<div class="title-pictures">{pictures}</div>
+<p style="font: 600 27pt/1.2 system-ui, sans-serif">{title}</p>
+<p>{pictures}</p>
 <p>Printed on {today:%d %B %Y} from <a href="{url}">{url}</a>.<br>There each chapter is a notebook that runs, with the
 cells that draw its figures and check its numbers: where the text names a cell that isn’t here, it’s there.<br>
 Code: MIT. Prose and figures: CC BY 4.0.</p>
 </div>
-<nav class="book-contents"><h1>Contents</h1>{contents}</nav>
+<nav class="book-contents"><h1>Contents</h1><table width="100%">{contents}</table></nav>
 <div class="bd-main"><div class="bd-content"><div class="bd-article-container">
 {articles}
 </div></div></div>
-</body>
-</html>
 """
 
 
@@ -62,17 +57,15 @@ def contents() -> dict[str, list[str]]:
 
 
 def printed(html: str, page: str, pages: list[str], published: str) -> Tag:
-    """The article of a built page, ready to stand among the others: its ids begin with the page's name.
-
-    A link to a page that isn't printed leads to where that is published.
-    """
-    article, name = BeautifulSoup(TITLE_LINE.sub("", html), "html.parser").select_one("article"), Path(page).name
+    """The article of a built page, its ids behind the page's name; links to pages left out lead to ``published``."""
+    article, name = (
+        BeautifulSoup(html.replace(' loading="lazy"', ""), "html.parser").select_one("article"),
+        Path(page).name,
+    )
     for element in article.select(".headerlink, .only-dark, script, a:has(> img[src*=colab-badge])"):
         element.decompose()
     for element in article.select("[id]"):
         element["id"] = f"{name}--{element['id']}"
-    for image in article.select("img[loading]"):
-        del image["loading"]
     for link in article.select("a[href]"):
         target, mark, fragment = link["href"].partition("#")
         inside = os.path.normpath(Path(page).parent / target).removesuffix(".html") if target else page
@@ -80,12 +73,6 @@ def printed(html: str, page: str, pages: list[str], published: str) -> Tag:
             link["href"] = f"#{Path(inside).name}--{fragment}".removesuffix("--")
         elif "://" not in target:
             link["href"] = f"{published}{inside}.html{mark}{fragment}"
-    for caption in article.select("p.figure-caption"):  # a page without room for both takes the text that follows first
-        above = caption.find_previous_sibling()
-        if picture := above and above.select_one(".cell_output"):
-            caption.wrap(Tag(name="div", attrs={"class": "floating"})).insert(0, picture.extract())
-    for code in article.select("pre"):
-        code["class"] = [*code.get("class", []), *(["short"] if code.text.count("\n") < SHORT else [])]
     article["id"], article["style"] = name, f"page: leaf-{name}"
     return article
 
@@ -99,17 +86,19 @@ def join(built: dict[str, str], parts: dict[str, list[str]], numbers: dict[str, 
     heads = [sheet for html in built.values() for sheet in re.findall(r'<link[^>]*rel="stylesheet"[^>]*>', html)]
     feet, lines = [], []
     for part, pages in parts.items():
-        lines += [f"<p><strong>{escape(part)}</strong></p>"] if part else []
+        lines += [f"<tr><th align=left height=40>{escape(part)}</th></tr>"] if part else []
         for page in pages:
             name, text = Path(page).name, articles[page].h1.text
-            shown = f"<span>{escape(text)}</span><span>{numbers.get(name, '')}</span>"
-            lines.append(f'<a href="#{name}">{shown}</a>')
+            number = f"<td align=right>{numbers.get(name, '')}</td>"
+            lines.append(f'<tr><td><a href="#{name}">{escape(text)}</a></td>{number}</tr>')
             feet.append(f"@page leaf-{name} {{ @bottom-left {{ content: {json.dumps(text, ensure_ascii=False)} }} }}")
     looks = ("photograph", "petals", "rim", "heart")
     return TEMPLATE.format(
         title=escape(title),
-        head="\n".join([*dict.fromkeys(heads), "<style>", *feet, "</style>"]),
-        pictures="".join(f'<img src="../_static/look-{look}.jpg" alt="">' for look in looks),
+        head="\n".join(
+            [*dict.fromkeys(heads), "<style>@page title { @bottom-right { content: '' } }", *feet, "</style>"]
+        ),
+        pictures="".join(f'<img src="../_static/look-{look}.jpg" alt="" width="24%"> ' for look in looks),
         today=date.today(),
         url=url,
         contents="\n".join(lines),
@@ -125,20 +114,14 @@ def installed() -> str | None:
 
 
 def browser() -> str:
-    """The installed browser.
-
-    Raises:
-        SystemExit: if there is none.
-    """
-    return installed() or sys.exit(NO_BROWSER)
+    """The installed browser; SystemExit if there is none."""
+    return installed() or sys.exit(
+        "no Chromium or Chrome is here: apt install chromium, or make pdf CHROMIUM=/its/path"
+    )
 
 
 def print_pdf(html: Path, pdf: Path) -> dict[str, int]:
-    """Let Chromium print a page of HTML with tags and bookmarks; returns the page number of each place that links name.
-
-    Raises:
-        SystemExit: if nothing was printed.
-    """
+    """Let Chromium print HTML; returns the page number of each place that links name. SystemExit if it fails."""
     pdf.unlink(missing_ok=True)
     command = [browser(), "--headless", "--disable-gpu", "--disable-background-networking", "--no-pdf-header-footer"]
     command += ["--generate-pdf-document-outline", "--virtual-time-budget=60000", f"--print-to-pdf={pdf}"]
@@ -151,9 +134,13 @@ def print_pdf(html: Path, pdf: Path) -> dict[str, int]:
     return {name.removeprefix("/"): 1 + reader.get_destination_page_number(place) for name, place in places.items()}
 
 
-def built_pages(parts: dict[str, list[str]]) -> dict[str, str]:
-    """The HTML of the pages to print, by their names."""
-    return {page: (HTML / f"{page}.html").read_text(encoding="utf-8") for pages in parts.values() for page in pages}
+def mend_titles(outline: list) -> None:
+    """Say a bookmark's title once: Chromium says it twice where the heading has moved to the next page."""
+    for entry in outline:
+        if isinstance(entry, list):
+            mend_titles(entry)
+        else:
+            entry.node[NameObject("/Title")] = TextStringObject(re.sub(r"^(.+)\1$", r"\1", entry.title))
 
 
 def main() -> None:
@@ -162,14 +149,14 @@ def main() -> None:
         build.execute()
         build.html()
     parts, numbers = contents(), {}
-    built = built_pages(parts)
+    built = {page: (HTML / f"{page}.html").read_text(encoding="utf-8") for pages in parts.values() for page in pages}
     for _ in range(2):  # the first print tells the page numbers that the contents of the second show
         JOINED.write_text(join(built, parts, numbers), encoding="utf-8")
         numbers = print_pdf(JOINED, PDF)
     JOINED.unlink()
     writer = PdfWriter(clone_from=PDF)
+    mend_titles(writer.outline)
     writer.page_mode = "/UseOutlines"
-    writer.add_metadata({"/Author": "the contributors", "/Subject": "An annotated, executable book"})
     writer.write(PDF)
     print(f"{len(writer.pages)} pages, {PDF.stat().st_size / 1e6:.1f} MB:\n  {PDF}")
 
