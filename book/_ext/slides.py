@@ -1,8 +1,7 @@
-"""Slides of some chapters: sphinx-revealjs makes one of each section, and this cuts a chapter's sections as short.
+"""Cuts a chapter's sections into those of which sphinx-revealjs makes slides; nothing else knows what a chapter is of.
 
-A slide has a card, a figure with its caption, code in view with its result, a formula, a list or a table, and the
-sentence that leads up to it. All prose goes to the speaker's notes, what is folded is left out, and an exercise hangs
-below the slide before it. book/slides/ has the style sheet and the set-up of reveal.js.
+A slide has a card, a figure, code in view with its result, a formula, a list or a table, and the sentence that leads up
+to it. All prose goes to the speaker's notes, what is folded is left out, an exercise hangs below the slide before it.
 """
 
 import re
