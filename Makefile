@@ -3,7 +3,8 @@
 #   make test    the same .venv, then the tests that each change has to pass: some minutes
 # and: make check (all tests, the slow ones too, from nothing: an hour), make pdf (the book as one file), make slides (of
 # six chapters), make serve, make lint, make unit (the package's tests alone), make colab (the chapters as Colab runs
-# them), make rounding (which claims hang on a processor's last bit?), make links (does every address answer?), make clean.
+# them), make rounding (which claims hang on a processor's last bit?), make links (does every address answer?), make chapter
+# and make exercise (skeletons), make clean.
 # PYTHON=python3.12 chooses another Python, 3.11 or later; once .venv is made, it has its own: delete it first.
 # Windows has no .venv/bin: use WSL there.
 
@@ -18,7 +19,7 @@ EXECUTE := execute
 PYTEST := $(RUN) -m pytest -n $(CORES) --dist worksteal -q
 OF_THE_BOOK := tests/test_book.py tests/test_browser.py
 
-.PHONY: book executed pages pdf slides test check install lint unit colab rounding links serve clean
+.PHONY: book executed pages pdf slides test check install lint unit colab rounding links serve clean chapter exercise
 
 book: executed
 	@$(MAKE) --no-print-directory pages
@@ -56,6 +57,7 @@ install: $(TESTERS)
 lint: $(TESTERS)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+	$(VENV)/bin/lint-imports --no-cache --no-logo
 	$(VENV)/bin/codespell
 	$(VENV)/bin/nbstripout --verify --keep-id notebooks/*.ipynb
 	$(VENV)/bin/zizmor --offline --quiet .github
@@ -63,16 +65,25 @@ lint: $(TESTERS)
 unit: $(TESTERS)
 	OMP_NUM_THREADS=1 $(PYTEST) tests $(OF_THE_BOOK:%=--ignore=%) --ignore=tests/slow
 
-# CHAPTERS=notebooks/01_patches.ipynb runs one, URL=https://… takes the package from there.
+# CHAPTERS=notebooks/01_patches.ipynb runs one.
 colab: $(INSTALLED)
 	$(RUN) book/colab.py $(CHAPTERS)
 
-# What other processors will find; it takes three times as long as executing the chapters. CHAPTERS=… as above.
+# What other processors will find; it takes three times as long as executing the chapters. CHAPTERS=05_model runs one.
 rounding: $(INSTALLED)
-	$(RUN) book/rounding.py $(CHAPTERS)
+	for n in 1 2 3; do VIT_TUTORIAL_ROUNDING=$$n $(RUN) book/build.py execute $(CHAPTERS) || exit 1; done
+
+# Skeletons: make chapter NAME=13_example, make exercise CHAPTER=03_attention NAME=merge_heads
+chapter: $(INSTALLED)
+	@$(RUN) book/skeleton.py chapter $(NAME)
+
+exercise: $(INSTALLED)
+	@$(RUN) book/skeleton.py exercise $(CHAPTER) $(NAME)
 
 links: $(INSTALLED)
-	$(RUN) book/build.py links
+	$(VENV)/bin/jupyter-book config sphinx .
+	PYTHONPATH=book/_ext $(VENV)/bin/sphinx-build -b linkcheck -D nb_execution_mode=off -D linkcheck_retries=3 \
+		-D linkcheck_report_timeouts_as_broken=0 . _build/links; failed=$$?; rm conf.py; exit $$failed
 
 serve: book
 	@echo "http://localhost:$(PORT)  (stop with Ctrl-C)"

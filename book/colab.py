@@ -5,28 +5,27 @@
 
 Each gets an empty folder and a fresh virtual environment. That sees every package of the Python that runs this, Colab's
 own in Colab's image and those of .venv elsewhere, but not the book's. The set-up cell asks GitHub for a release, as it
-does for a reader, and git is told to take the last commit of this checkout instead; URL=https://… names another
-repository that has the release. A chapter fails on an error, on a warning, and where the installation replaces a
-package: Colab would want a restart.
+does for a reader, and git is told to take the last commit of this checkout instead. A chapter fails on an error, on a
+warning, and where the installation replaces a package: Colab would want a restart.
 """
 
 import io
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
-import time
+import tomllib
 import venv
 from importlib.metadata import distributions
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-OURS = "vit-tutorial"
 EXECUTE = """
-import sys, nbclient, nbformat
+import importlib.util, sys, nbclient, nbformat
+if importlib.util.find_spec("vit_tutorial"):
+    sys.exit("this Python has the package already, so no set-up cell would install it: uninstall it first")
 notebook = nbformat.read(sys.argv[1], as_version=4)
 nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3").execute()
 outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
@@ -34,78 +33,57 @@ sys.exit("".join(output.text for output in outputs if output.get("name") == "std
 """
 
 
-def fresh_python(folder: Path) -> Path:
-    """A virtual environment that sees this Python's packages, but none that is installed editable: the book's."""
-    venv.create(folder, symlinks=True)
-    python = folder / "bin/python"
-    seen = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
-    (own_packages(folder) / "seen.pth").write_text("\n".join(seen) + "\n")
-    command = [python, "-c", "import vit_tutorial"]
-    if not subprocess.run(command, cwd=folder, env=settings(folder), capture_output=True).returncode:
-        sys.exit(f"{sys.executable} has the package already, so no set-up cell would install it: uninstall it first.")
-    return python
+def released(folder: Path) -> dict[str, str]:
+    """Variables with which git takes the release that set-up cells ask for from this checkout's last commit.
 
-
-def own_packages(folder: Path) -> Path:
-    """Where a virtual environment keeps what is installed into it."""
-    return next((folder / "lib").glob("python*/site-packages"))
-
-
-def settings(folder: Path, notebook: str = "") -> dict[str, str]:
-    """The environment of a fresh Python. In it, git takes what ``notebook`` installs from here, or from $URL."""
-    kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    kept |= {"PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
-    if address := re.search(r"git\+(https://[\w./-]+)@([\w.]+)", notebook):
-        url = os.environ.get("URL") or released(folder / "released", address[2])
-        kept |= {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"url.{url}.insteadOf", "GIT_CONFIG_VALUE_0": address[1]}
-    return {"VIT_TUTORIAL_BUDGET": "quick"} | kept | {"VIT_TUTORIAL_CHECK": "1"}
-
-
-def released(folder: Path, tag: str) -> str:
-    """The address of a repository with this checkout's last commit alone, under a tag that GitHub may not have yet.
-
-    It has no history: git can loop over one that was cut short, as GitHub's own runners check it out.
+    The repository in ``folder`` has no history: git can loop over one that was cut short, as GitHub's own runners check
+    it out.
     """
-    if not folder.exists():
-        archive = subprocess.run(["git", "-C", ROOT, "archive", "HEAD"], capture_output=True, check=True).stdout
-        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-            files.extractall(folder, filter="data")
-        commit = ["-c", "user.name=colab", "-c", "user.email=", "-c", "commit.gpgsign=false", "commit", "-qm", tag]
-        for arguments in (["init", "-q"], ["add", "--all", "--force"], commit, ["tag", tag]):
-            subprocess.run(["git", *arguments], cwd=folder, check=True)
-    return folder.as_uri()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    archive = subprocess.run(["git", "-C", ROOT, "archive", "HEAD"], capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        files.extractall(folder, filter="data")
+    commit = ["-c", "user.name=colab", "-c", "user.email=", "-c", "commit.gpgsign=false", "commit", "-qm", "a release"]
+    for arguments in (["init", "-q"], ["add", "--all", "--force"], commit, ["tag", f"v{project['version']}"]):
+        subprocess.run(["git", *arguments], cwd=folder, check=True)
+    here = f"url.{folder.as_uri()}.insteadOf"
+    return {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": here, "GIT_CONFIG_VALUE_0": project["urls"]["Repository"]}
 
 
-def replaced(own: Path) -> list[str]:
-    """What this Python had and the installation has brought again."""
-    brought = {found.name for found in distributions(path=[str(own)])}
-    return sorted(brought & {found.name for found in distributions()} - {OURS})
-
-
-def problems(path: Path) -> str:
+def problems(path: Path, variables: dict[str, str]) -> str:
     """What went wrong when the notebook ran by itself; "" if nothing did."""
     with tempfile.TemporaryDirectory() as folder:
-        python, content = fresh_python(Path(folder, "venv")), Path(folder, "content")
+        own, content = Path(folder, "venv"), Path(folder, "content")
+        venv.create(own, symlinks=True)
+        [packages] = (own / "lib").glob(
+            "python*/site-packages"
+        )  # a package installed editable isn't seen through these
+        (packages / "seen.pth").write_text(
+            "\n".join(p for p in sys.path if p.endswith(("site-packages", "dist-packages")))
+        )
         content.mkdir()
         shutil.copy(path, content)
-        environment = settings(Path(folder, "venv"), path.read_text(encoding="utf-8"))
-        command = [python, "-c", EXECUTE, path.name]
+        environment = {"VIT_TUTORIAL_BUDGET": "quick"} | os.environ | variables | {"VIT_TUTORIAL_CHECK": "1"}
+        environment["PATH"] = f"{own / 'bin'}{os.pathsep}{environment['PATH']}"
+        for name in ("PYTHONPATH", "VIRTUAL_ENV"):
+            environment.pop(name, None)
+        command = [own / "bin/python", "-c", EXECUTE, path.name]
         done = subprocess.run(command, cwd=content, env=environment, capture_output=True, text=True)
-        again = replaced(own_packages(Path(folder, "venv")))
+        brought = {found.name for found in distributions(path=[str(packages)])} - {"vit-tutorial"}
+    again = sorted(brought & {found.name for found in distributions()})
     said = [done.stderr or "it failed without a word"] if done.returncode else []
     return "\n".join(said + [f"the installation replaced {name}" for name in again])
 
 
 def main(paths: list[Path]) -> None:
     """One line a notebook; exit with 1 where one failed."""
-    source = os.environ.get("URL", ROOT)
-    print(f"{len(paths)} notebooks on Python {sys.version.split()[0]}, the package from {source}", flush=True)
     failed = []
-    for path in paths:
-        start = time.monotonic()
-        wrong = problems(path)
-        print(f"  {path.stem:20} {time.monotonic() - start:6.1f} s", f"   FAILED\n{wrong}" * bool(wrong), flush=True)
-        failed += [path.stem] * bool(wrong)
+    with tempfile.TemporaryDirectory() as folder:
+        variables = released(Path(folder))
+        for path in paths:
+            wrong = problems(path, variables)
+            print(f"  {path.stem:20}", f"FAILED\n{wrong}" if wrong else "passed", flush=True)
+            failed += [path.stem] * bool(wrong)
     if failed:
         sys.exit(f"failed: {', '.join(failed)}. What they said stands above.")
 

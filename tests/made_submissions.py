@@ -151,7 +151,7 @@ def wrong_answers(stem: str, name: str) -> list[Intended]:
     assert len(hints) == len(expressions), f"{name}: {len(hints)} hints, {len(expressions)} mistakes"
     made = [Intended(_alone(stem, name, e), "wrong", h) for e, h in zip(expressions, hints, strict=True)]
     # Some call what the package has under the exercise's name.
-    return [Intended(each.source, "refused") if f"signs_{name}.{name}" in each.source else each for each in made]
+    return [Intended(each.source, "refused") if f"symptoms_{name}.{name}" in each.source else each for each in made]
 
 
 @cache
@@ -262,8 +262,8 @@ def {name}(*args):
 import os
 
 def {name}(*args):
-    open('transcript', 'w').write('right')
-    open('transcript.failed', 'w').write('["right", ""]')
+    open('trace', 'w').write('right')
+    open('trace.failed', 'w').write('["right", ""]')
     os._exit(0)
 #### wrong: recurses
 def {name}(*args):

@@ -159,7 +159,9 @@ def test_the_intro_links_to_every_chapter_and_says_how_long_it_takes():
     }
     assert list(cards) == [f"../notebooks/{path.stem}.html" for path in NOTEBOOKS]
     for path, text in zip(NOTEBOOKS, cards.values(), strict=True):
-        assert re.search(r"about (\d+) minutes", read(path).cells[0].source)[1] == re.search(r"(\d+) minutes", text)[1]
+        first = read(path).cells[0].source
+        assert first.split("\n")[0].removeprefix("# ") in text
+        assert re.search(r"about (\d+) minutes", first)[1] == re.search(r"(\d+) minutes", text)[1]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -174,7 +176,7 @@ def test_chapter_shows_what_nbmake_got(path):
     printed = [
         output.text.rstrip().split("\n")[-1].split("\r")[-1] for output in outputs if output.output_type == "stream"
     ]
-    assert len(printed) >= 3  # one for each exercise at least
+    assert len(printed) >= len(exercise_calls(read(path)))
     assert [line for line in printed if line not in text and NOT_ATTEMPTED not in line] == []
     assert NOT_ATTEMPTED not in text and "█" not in text  # nor a progress bar that has stopped
     drawn = [output for output in outputs if {"image/png", "image/svg+xml"} & set(output.get("data", {}))]

@@ -88,13 +88,14 @@ def test_the_badge_opens_the_teacher_s_copy_or_is_gone(handouts, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("asked", "numbers"), [("", range(1, 13)), ("1-3,8", [1, 2, 3, 8]), ("5", [5]), (" 2 - 3 , 2", [2, 3])]
+    ("asked", "numbers"),
+    [("", range(1, len(NOTEBOOKS) + 1)), ("1-3,8", [1, 2, 3, 8]), ("5", [5]), (" 2 - 3 , 2", [2, 3])],
 )
 def test_chapters_by_number(asked, numbers):
     assert [int(stem[:2]) for stem in chosen_chapters(asked)] == list(numbers)
 
 
-@pytest.mark.parametrize("asked", ["0", "13", "3-1", "one", "1,", "1-2-3"])
+@pytest.mark.parametrize("asked", ["0", "99", "3-1", "one", "1,", "1-2-3"])
 def test_chapters_that_there_are_not(asked):
     with pytest.raises(ValueError, match=re.escape(repr(asked))):
         chosen_chapters(asked)
@@ -482,10 +483,10 @@ def test_zips_in_zips_and_a_folder_around_all(tmp_path):
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"\x00\x01", "no JSON"),
+        (b"\x00\x01", "isn't JSON"),
         (b"{", "broken JSON"),
         (b'{"cells": 3}', "no cells"),
-        (b"", "no JSON"),
+        (b"", "isn't JSON"),
     ],
 )
 def test_what_cannot_be_read_says_why(tmp_path, content, problem):
@@ -542,7 +543,7 @@ def test_encodings(tmp_path, encoding):
 
 def test_nothing_to_read(tmp_path):
     (tmp_path / "photo.jpg").write_bytes(b"x")
-    with pytest.raises(ValueError, match="holds no notebook"):
+    with pytest.raises(ValueError, match="has no notebook"):
         read_submissions(tmp_path)
     with pytest.raises(ValueError, match="there is no"):
         read_submissions(tmp_path / "nowhere")

@@ -238,7 +238,7 @@ def test_images_of_another_split_are_not_asked_for_by_its_name(trained):
     assert [check_split(kept, parts[split], split) for split in parts] == ["", "", ""]
     for image in names(parts["val"]):  # so training images fill in
         (own / image).unlink()
-    text = r"own cannot be asked for the val images of this run: .* Of the 2 val images, 2 were in another split"
+    text = r"own cannot be used as the val images of this run: .* Of the 2 val images, 2 were in another split"
     with pytest.raises(ValueError, match=text):
         check_split(kept, split_folder(own)["val"], "val")
 

@@ -6,8 +6,7 @@ import torch
 from PIL import Image
 
 from vit_tutorial.data import Dataset, load_dataset
-from vit_tutorial.data.images import decode
-from vit_tutorial.data.paper import FORMS, read_digit
+from vit_tutorial.data.paper import read_digit
 from vit_tutorial.runs import load_recorded
 from vit_tutorial.training import predict
 
@@ -27,7 +26,7 @@ def letter_l() -> np.ndarray:
     return ink
 
 
-@pytest.mark.parametrize("scale", [1, 3, 25])
+@pytest.mark.parametrize("scale", [1, 25])
 @pytest.mark.parametrize(
     ("paper", "ink", "told"), [(200, 30, "dark on light, so inverted"), (60, 250, "light on dark")]
 )
@@ -60,13 +59,10 @@ def transparent(digit: np.ndarray) -> np.ndarray:
 
 PAPERS = {
     "as it is": lambda digit: digit,
-    "inverted": lambda digit: 255 - digit,
     "off the middle": lambda digit: np.pad(255 - digit, ((1, 30), (18, 3)), constant_values=255),
-    "grey": lambda digit: paper_of(digit, 205, 50, noise=10),
     "noisy": lambda digit: paper_of(digit, 200, 60, noise=20),
     "pencil": lambda digit: paper_of(digit, 200, 150),
     "chalk": lambda digit: paper_of(digit, 50, 220, noise=8),
-    "lit from the right": lambda digit: paper_of(digit, lambda y, x: 100 + 70 * x + 60 * y, 30),
     "under a lamp": lambda digit: paper_of(
         digit, lambda y, x: 150 + 70 * np.exp(-8 * ((y - 0.5) ** 2 + (x - 0.5) ** 2)), 30
     ),
@@ -98,26 +94,16 @@ def test_the_recorded_model_reads_digits_on_paper_as_it_reads_the_originals(digi
     )
     assert (answers("mnist", found) == answers("mnist", digits)).sum() >= 19
     told = {text.replace("strokes thickened; ", "") for text in done}
-    if paper in ("as it is", "inverted"):
-        assert torch.equal(torch.stack(found), digits)
-        assert told == {"" if paper == "as it is" else "dark on light, so inverted"}
-    else:
-        assert told == {f"{'light on dark' if paper == 'chalk' else 'dark on light, so inverted'}; {SCALED}"}
+    ground = "light on dark" if paper == "chalk" else "dark on light, so inverted"
+    assert told == ({""} if paper == "as it is" else {f"{ground}; {SCALED}"})
+    assert paper != "as it is" or torch.equal(torch.stack(found), digits)
 
 
-def test_without_it_the_model_misreads_black_on_white(digits):
-    assert (answers("mnist", 255 - digits) == answers("mnist", digits)).float().mean() < 0.4
-
-
-def test_every_image_of_a_set_has_its_form(tmp_path):
-    """Also of scikit-learn's digits; on paper they are read nearly as well."""
-    test = load_dataset("digits", "test")[:50]
-    found = [read_digit(write(tmp_path / "a.png", image[0]), "digits") for image in test.images]
-    assert torch.equal(torch.stack([image for image, _ in found]), test.images) and not any(text for _, text in found)
-    sheets = [write(tmp_path / f"{i}.png", paper_of(image[0].numpy(), 210, 40)) for i, image in enumerate(test.images)]
-    read = [read_digit(sheet, "digits") for sheet in sheets]
-    assert (answers("digits", [image for image, _ in read]) == test.labels).float().mean() > 0.8
-    assert all(text.endswith("ink scaled to 8 pixels and centred as scikit-learn's digits are") for _, text in read)
+def test_scikit_learn_s_digits_have_a_form_of_their_own(tmp_path):
+    for image in load_dataset("digits", "test")[:20].images:
+        assert torch.equal(read_digit(write(tmp_path / "a.png", image[0]), "digits")[0], image)
+    sheet = write(tmp_path / "a.png", paper_of(image[0].numpy(), 210, 40))
+    assert read_digit(sheet, "digits")[1].endswith("scaled to 8 pixels and centred as scikit-learn's digits are")
 
 
 def test_thin_strokes_are_thickened_to_a_pen_s_width(tmp_path):
@@ -139,47 +125,15 @@ def test_dirt_does_not_count(tmp_path):
     torch.testing.assert_close(*both, rtol=0, atol=3)
 
 
-def test_sixteen_bits(tmp_path):
-    picture = np.pad(1 - letter_l().repeat(3, 0).repeat(3, 1), 20, constant_values=1)
-    Image.fromarray((65535 * picture).astype(np.uint16)).save(tmp_path / "a.png")
-    shallow = read_digit(write(tmp_path / "b.png", 255 * picture), "mnist")
-    assert torch.equal(read_digit(str(tmp_path / "a.png"), "mnist")[0], shallow[0])
-
-
-def speck() -> np.ndarray:
-    page = np.full((300, 400), 220)
-    page[150:154, 200:203] = 20
-    return page
-
-
 @pytest.mark.parametrize(
     ("page", "why"),
     [
         (np.full((300, 200), 255), "nothing differs from the paper by 16 of 255 grey levels"),
-        (np.zeros((28, 28)), "nothing differs from the paper"),
         (np.linspace(60, 240, 200) * np.ones((100, 1)), "nothing differs from the paper"),
         (np.random.default_rng(0).normal(200, 30, (200, 300)), r"specks, the largest \d×\d of 300×200 pixels"),
-        (speck(), "specks, the largest 3×4 of 400×300 pixels; a digit needs 6"),
-        (np.full((1, 1), 7), "nothing differs from the paper"),
     ],
-    ids=["white", "black", "lit from the right", "noise", "speck", "one pixel"],
+    ids=["white", "lit from the right", "noise"],
 )
 def test_a_page_without_ink_is_refused(tmp_path, page, why):
     with pytest.raises(ValueError, match=rf"^a\.png: no ink was found.* {why}"):
         read_digit(write(tmp_path / "a.png", page), "mnist")
-
-
-@pytest.mark.parametrize(("ink", "paper"), [(0, 255), (40, 255), (255, 0)])
-def test_paper_behind_transparent_pixels_is_what_the_ink_is_not(tmp_path, ink, paper):
-    pixels = np.full((4, 5, 4), ink, np.uint8)
-    pixels[..., 3] = [[0, 0, 0, 0, 0], [0, 255, 255, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0]]
-    found = decode(write(tmp_path / "a.png", pixels), paper=True)
-    assert found[:, 1, 1:3].unique().tolist() == [ink] and found[:, 0].unique().tolist() == [paper]
-    assert decode(str(tmp_path / "a.png")).unique().tolist() == [ink]  # as photographs are read
-
-
-def test_the_forms_are_those_of_the_sets(digits):
-    form = FORMS["mnist"]
-    masses = [torch.stack([d[0].float().sum(1 - a) @ torch.arange(28.0) / d.sum() for a in (0, 1)]) for d in digits]
-    assert (torch.stack(masses) - form.centre).abs().max() <= 0.5
-    assert all(max(np.ptp(at) + 1 for at in np.nonzero(d[0].numpy())) == form.box for d in digits)

@@ -54,7 +54,7 @@ DIFFERS = {
     "constant-lr": {"schedule": "constant"},
     "no-warmup": {"warmup": 0.0},
     "no-clipping": {"clip_grad": 0.0},
-    "no-average": {"ema": 0.0},
+    "no-ema": {"ema": 0.0},
     "decay-0": {"weight_decay": 0.0},
     "decay-1": {"weight_decay": 1.0},
     "decay-all": {"decay_all": True},

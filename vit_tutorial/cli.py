@@ -18,18 +18,19 @@ from tyro.conf import CascadeSubcommandArgs, Fixed, FlagCreatePairsOff, Position
 
 from vit_tutorial.attention_maps import attention_gradients, attention_map, gradient_rollout
 from vit_tutorial.classroom import write_handouts
-from vit_tutorial.classroom.apart import Limits
 from vit_tutorial.classroom.grading import grade, read_points
 from vit_tutorial.classroom.judge import load_exercises
 from vit_tutorial.classroom.reports import write_reports
-from vit_tutorial.clinic.signs import are_probabilities
+from vit_tutorial.classroom.sandbox import Limits
+from vit_tutorial.clinic.symptoms import are_probabilities
 from vit_tutorial.data import NAMES, SPLITS, Dataset, data_root, load_dataset
 from vit_tutorial.data.folders import check_split
 from vit_tutorial.data.images import decode_all
-from vit_tutorial.data.load import STAND_INS, fetch_and_tell
+from vit_tutorial.data.load import STAND_INS, fetch_and_report
 from vit_tutorial.data.paper import FORMS, read_digit
 from vit_tutorial.data.sources import WEIGHTS, fetch_files
 from vit_tutorial.live import as_script, export_model
+from vit_tutorial.old_names import OLD_NAMES
 from vit_tutorial.recipes import RECIPES, Recipe, fit_to_data, load_split, make_model
 from vit_tutorial.runs import FOLDER, OWN_RUNS, find_run, load_classes, load_metrics, load_recorded, run_recipe
 from vit_tutorial.training.distributed import process_group, rank_and_world
@@ -42,7 +43,7 @@ Flag = FlagCreatePairsOff[bool]  # --quiet, without --no-quiet
 
 
 def _best_device() -> str:
-    """A GPU if there is one. Not a Mac's (MPS): none of this package's tests has run on one."""
+    """A GPU if there is one. Not a Mac's (MPS): this package has not been tested on one."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -70,7 +71,7 @@ def _announce(recipe: Recipe, device: str) -> None:
 
 
 def _expected_seconds(model: torch.nn.Module, recipe: Recipe, num_images: int, device: str) -> float:
-    """Measured on steps that change nothing, with more and more images until one takes a second."""
+    """Measured on training steps with a learning rate of 0, with more and more images until one takes a second."""
     still = replace(recipe, lr=0.0, compile=False)
     shape = (recipe.model.in_chans, *recipe.model.img_size)
     for images in (1, 1, 8, min(recipe.batch_size, num_images)):  # the first call is slower than the others
@@ -123,7 +124,7 @@ class Train:
         name: name of the run.
         device: cpu, cuda or cuda:N.
         no_weights: keep the metrics only.
-        quiet: show no progress bar and no summary before training.
+        quiet: don't show a progress bar and a summary before training.
     """
 
     named: Annotated[AnyRecipe, arg(name="")]
@@ -207,7 +208,7 @@ class Sweep:
                 print(f" {split} accuracy {sum(found) / len(found):.2%} ({each})", end="")
             print()
         for row in load_sweep(self.name, broken=True):
-            print(f"{row['variant']:>18}: seed {row['seed']} broke: {row['broke']}")
+            print(f"{row['variant']:>18}: seed {row['seed']} diverged: {row['broke']}")
         print(f"rows: {folder / self.name}.jsonl, and those recorded with the package")
 
 
@@ -244,13 +245,13 @@ class Evaluate:
 class Predict:
     """Classify images with a finished run: your own run in runs/, else the recorded one.
 
-    Prints the three likeliest classes of each image. A run on digits, such as mnist, wants white ones on black, of
-    one size and centred: a picture of a digit on paper is made so first, and what was done is printed.
+    Prints the three likeliest classes of each image. A run on digits, such as mnist, takes white ones on black, of
+    one size and centred: a picture of a digit on paper is converted first, and what was done is printed.
 
     Args:
         name: of the run.
         images: files.
-        maps: file for a figure that shows, on each image, the patches that speak for its class.
+        maps: file for a figure that shows, on each image, the patches that support its class.
         device: cpu, cuda or cuda:N.
     """
 
@@ -282,16 +283,16 @@ class Predict:
         outputs = predict(model.to(self.device), dataset, recipe)
         probabilities = outputs if are_probabilities(outputs) else outputs.softmax(dim=-1)
         best, indices = probabilities.topk(min(3, len(classes)))
-        told = [
+        lines = [
             [f"{classes[k]} {p:.1%}" for p, k in zip(*row, strict=True)]
             for row in zip(best.tolist(), indices.tolist(), strict=True)
         ]
-        for image, what, names in zip(self.images, done, told, strict=True):
+        for image, what, names in zip(self.images, done, lines, strict=True):
             if what:
                 print(f"{image}: {what}")
             print(f"{image}: {', '.join(names)}")
         if self.maps:
-            titles = [f"{Path(image).name}\n{names[0]}" for image, names in zip(self.images, told, strict=True)]
+            titles = [f"{Path(image).name}\n{names[0]}" for image, names in zip(self.images, lines, strict=True)]
             self._draw(model, to_input(images.to(self.device), recipe), images, indices[:, 0], titles)
 
     def _draw(self, model, inputs, images, classes, titles) -> None:
@@ -339,8 +340,8 @@ class Data:
 
     Args:
         names: mnist, cifar10, digits, shapes, folder:PATH, or published weights such as vit_b_16.
-        minutes: give up what would take longer. What is missing is then no error, unless $VIT_TUTORIAL_STRICT is set,
-            and sizes aren't printed: `make book` fetches like that.
+        minutes: give up what would take longer. Missing files are then not an error, unless $VIT_TUTORIAL_STRICT is
+            set, and sizes aren't printed: `make book` uses this.
     """
 
     names: Annotated[
@@ -378,7 +379,7 @@ class Data:
         """What arrives in time, with a line for each."""
         lacking = []
         for name in self.names or STAND_INS:
-            there, said = fetch_and_tell(name, 60 * self.minutes, progress=sys.stderr.isatty())
+            there, said = fetch_and_report(name, 60 * self.minutes, progress=sys.stderr.isatty())
             print(said, flush=True)
             lacking += [name] * (not there)
         if lacking and os.environ.get("VIT_TUTORIAL_STRICT", "0") != "0":
@@ -393,7 +394,7 @@ class Handout:
         out: folder for the copies.
         chapters: such as 1-5 or 1,3,8.
         points: TOML file with lines such as `patchify = 2`; the exercises show them.
-        url: folder on GitHub where the copies will lie; Colab badges open them there, and without it there are none.
+        url: folder on GitHub where the copies will be; Colab badges open them there. Without it there are no badges.
         exercises: Python file with EXERCISES of your own, which have points, too.
     """
 
@@ -414,8 +415,8 @@ class Handout:
 class Grade:
     """Grade what students handed in: notebooks, .py files and hand-in files, found by their functions' names.
 
-    Each answer runs in a process of its own, with limits: it writes in a folder of its own, and sees no other files.
-    Where the system can't keep it in there, as on macOS, nothing runs. The same command resumes after an interruption.
+    Each answer runs in a process of its own, with limits: it writes in its own folder, and can't open other files. If
+    the system can't confine it, as on macOS, nothing runs. The same command resumes after an interruption.
 
     Args:
         submissions: a folder or a zip, as Moodle, Canvas and others make it.
@@ -427,7 +428,7 @@ class Grade:
         seconds: CPU time for an answer.
         memory: megabytes for an answer, beyond what PyTorch takes.
         jobs: answers at once.
-        unconfined: go on where the system can't keep answers out of your files; for a container, and never as root.
+        unconfined: go on even if the system can't keep answers out of your files; for a container, and never as root.
         quiet: show no progress bar.
     """
 
@@ -485,8 +486,19 @@ class Arguments:
     ]
 
 
+def _with_current_names(arguments: list[str]) -> list[str]:
+    """The arguments of ``train`` and ``sweep``, where recipes and variants may have their old names."""
+    for i, name in enumerate(arguments):
+        if name in OLD_NAMES and arguments[0] in ("train", "sweep") and arguments[i - 1] != "--name":
+            own = f"; your run in {OWN_RUNS / name} resumes with --name {name}" if (OWN_RUNS / name).exists() else ""
+            print(f"vit-tutorial: {name} is now called {OLD_NAMES[name]}{own}", file=sys.stderr)
+            arguments = [*arguments[:i], OLD_NAMES[name], *arguments[i + 1 :]]
+    return arguments
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command. Wrong usage exits with code 2; other errors that the user can fix are one line, with code 1."""
+    arguments = _with_current_names(sys.argv[1:] if arguments is None else arguments)
     try:
         # Cascading: `train --quiet mnist` is `train mnist --quiet`.
         command = tyro.cli(Arguments, prog="vit-tutorial", args=arguments, config=(CascadeSubcommandArgs,)).command

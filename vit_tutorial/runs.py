@@ -24,6 +24,7 @@ from vit_tutorial.augment.policy import Augment
 from vit_tutorial.config import ViTConfig
 from vit_tutorial.data.folders import check_split
 from vit_tutorial.data.sources import CLASSES
+from vit_tutorial.old_names import current_name
 from vit_tutorial.recipes import Recipe, RecordedRecipe, load_split, make_model
 from vit_tutorial.training.checkpoints import reason, write_whole
 from vit_tutorial.training.distributed import rank_and_world
@@ -129,11 +130,11 @@ def run_recipe(
 
 
 def run_once(name: str, recipe: Recipe, folder: Path, **options) -> dict:
-    """What :func:`run_recipe` does, unless this very run is finished in ``folder``: then its metrics, at once.
+    """Do what :func:`run_recipe` does, unless this run is finished in ``folder``: then return its metrics at once.
 
     Args:
         options: of :func:`run_recipe`. ``after_epoch`` is also called once with the model and the history of a finished
-            run, so that its curves are seen again; not if its weights were not kept.
+            run, so that its curves are shown again; not if its weights were not kept.
 
     Raises:
         ValueError: if a run of another recipe is finished there, and as :func:`run_recipe`.
@@ -145,7 +146,7 @@ def run_once(name: str, recipe: Recipe, folder: Path, **options) -> dict:
     if differ := [key for key in here if there[key] != here[key]]:
         key = differ[0]
         raise ValueError(
-            f"{folder} holds a finished run with another {key}: {there[key]}, asked for is {here[key]}. "
+            f"{folder} holds a finished run with another {key}: {there[key]}, not {here[key]}. "
             "Delete the folder, or choose another name"
         )
     after_epoch = options.get("after_epoch")
@@ -204,7 +205,7 @@ def _checksum(content: bytes) -> str:
 
 
 def _half(value: Tensor) -> Tensor:
-    """In half precision, unless it is an integer, such as a batch norm's count, or a value would become infinite."""
+    """Half precision, unless it is an integer, such as a batch norm's count, or a value would become infinite."""
     half = value.half() if value.is_floating_point() else value
     return half if half.isfinite().all() else value
 
@@ -224,7 +225,7 @@ def _device_name(device: str) -> str:
     if device.startswith("cuda"):
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()
-    # The processor's capability tells machines apart: their seconds must not be compared.
+    # The processor's capability distinguishes machines, whose seconds must not be compared.
     return f"CPU ({torch.backends.cpu.get_cpu_capability()}), {threads} thread{'s' if threads > 1 else ''}"
 
 
@@ -255,14 +256,15 @@ def find_run(run: str | Path, *, own_first: bool = False) -> Path:
     """The folder of a run: one that was recorded, or one of your own in ``runs/``.
 
     Args:
-        run: its name, or the folder itself.
+        run: its name, also an old one, or the folder itself.
         own_first: if both have this name, take your own; the chapters read what was recorded.
 
     Raises:
         ValueError: if there is no such run.
     """
     places = (OWN_RUNS, FOLDER) if own_first else (FOLDER, OWN_RUNS)
-    for folder in [run] if isinstance(run, Path) else [place / run for place in places]:
+    names = () if isinstance(run, Path) else (run, current_name(run))
+    for folder in [run] if isinstance(run, Path) else [place / name for place in places for name in names]:
         if (folder / "metrics.json").exists():
             return folder
     raise ValueError(f"there is no finished run {str(run)!r}; recorded are: {', '.join(recorded_runs()) or 'none'}")
@@ -285,6 +287,8 @@ def load_metrics(run: str | Path) -> dict:
         raise ValueError(f"{path} is damaged: {reason(error)}; train the run again") from error
     if missing:
         raise ValueError(f"{path} is damaged: it lacks {', '.join(sorted(missing))}; train the run again")
+    if "name" in metrics:
+        metrics["name"] = current_name(metrics["name"])
     return metrics
 
 
@@ -306,8 +310,9 @@ def load_classes(run: str | Path) -> tuple[str, ...]:
 def load_recorded(run: str | Path, epoch: int | None = None) -> tuple[nn.Module, RecordedRecipe]:
     """A run's model, with its stored weights and in evaluation mode, and its recipe.
 
-    The recipe remembers which images the run was trained on: where this machine's data are split otherwise,
-    ``load_split(recipe, "val")`` refuses. Load the images for this model in that way, not by the data set's name.
+    The recipe remembers which images the run was trained on: if this machine's data are split differently,
+    ``load_split(recipe, "val")`` raises an error. Load the images for this model in that way, not by the data set's
+    name.
 
     Args:
         run: its name, or its folder.

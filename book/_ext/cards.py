@@ -4,14 +4,18 @@
 > **Exercise.** …     begins a card that goes on to the end of the solution: stars and time, task, hint, cell, solution
 **Figure 3.2.** …     a paragraph that begins so is the caption of the figure above it
 [![Open In Colab]…    the line under a chapter's title
-{{ minutes_03 }}      in a page of the book: how long chapter 3 takes, by the line under its title
+{{ chapters }}        in a page of the book: a card for each chapter, by the README and _toc.yml
+{{ exercises }}       in a table: a row for each chapter, with the names of its exercises
 """
 
 import re
 from pathlib import Path
 
+import yaml
 from docutils import nodes
 from sphinx.transforms import SphinxTransform
+
+from vit_tutorial.exercises import CHAPTERS
 
 CARDS = ("predict", "pitfall", "takeaway", "patient")
 EFFORT = re.compile(r"\s*([★☆]{3}) · (\d+ minutes)\. ")
@@ -94,7 +98,39 @@ def give_minutes(app, config):
     config.myst_substitutions = {**config.myst_substitutions, **minutes(Path(app.srcdir) / "notebooks")}
 
 
+def chapter_cards(root: Path) -> str:
+    """A grid of cards for each part of the book that has chapters, as MyST."""
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[(.*?)\]\((notebooks/\w+)\.ipynb\) \| (.*?) \| \[!", readme, re.MULTILINE)
+    cards = {
+        file: f":::{{grid-item-card}} {title}\n:link: ../{file}\n:link-type: doc\n:class-card: chapter-card\n\n"
+        f"{what}\n\n{{{{ minutes_{file[10:12]} }}}} minutes\n:::\n"
+        for title, file, what in rows
+    }
+    made = ""
+    for part in yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))["parts"]:
+        if own := "".join(cards.get(chapter["file"], "") for chapter in part["chapters"]):
+            made += f"### {part['caption']}\n\n::::{{grid}} 1 1 2 2\n:gutter: 3\n\n{own}::::\n\n"
+    return made.strip()
+
+
+def exercise_rows(_: Path) -> str:
+    """A row of a table for each chapter."""
+    return "\n".join(
+        f"| [{number}](../notebooks/{number:02}_{name}.ipynb) | {', '.join(f'`{exercise}`' for exercise in names)} |"
+        for number, (name, names) in enumerate(CHAPTERS.items(), 1)
+    )
+
+
+def fill(app, docname, source):
+    """Put in what is the same for all chapters, before the page is parsed."""
+    for place, make in {"{{ chapters }}": chapter_cards, "{{ exercises }}": exercise_rows}.items():
+        if place in source[0] and docname.startswith("book/"):
+            source[0] = source[0].replace(place, make(Path(app.srcdir)))
+
+
 def setup(app):
     app.connect("config-inited", give_minutes)
+    app.connect("source-read", fill)
     app.add_transform(Cards)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -165,7 +165,7 @@ def code_of(stem: str, changed: bool = False) -> list[str]:
     cells = [cell.source.replace("    %pip", "    pass  #") for cell in notebook.cells if cell.cell_type == "code"]
     in_view = [number < 2 or not cell.startswith("# @title") for number, cell in enumerate(cells)]  # or sets things up
     everywhere = [True] * len(cells)
-    replaced = [(everywhere, INSTEAD.get(stem, {})), (in_view, CHANGED[stem] if changed else {})]
+    replaced = [(everywhere, INSTEAD.get(stem, {})), (in_view, CHANGED.get(stem, {}) if changed else {})]
     for old, new, where in [(old, new, where) for where, pairs in replaced for old, new in pairs.items()]:
         if not any(old in cell for cell, here in zip(cells, where, strict=True) if here):
             raise ValueError(f"{stem} has no {old!r}")

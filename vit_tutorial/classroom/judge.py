@@ -1,7 +1,7 @@
 """The process that judges: it loads PyTorch once, forks for each answer, and reads what the fork wrote down.
 
-The fork runs the answer and knows no right result; this process knows them and never runs the answer. So nothing that
-an answer prints, patches or redefines can change its verdict.
+The fork runs the answer and doesn't know the right results; this process knows them and never runs the answer. So
+nothing that an answer prints, patches or redefines can change its verdict.
 """
 
 import __future__
@@ -23,17 +23,17 @@ from typing import Any
 
 import torch
 
-from vit_tutorial.classroom.apart import Limits, hide_from_children, read_left, run_apart
-from vit_tutorial.classroom.transcript import read_transcript, write_transcript
+from vit_tutorial.classroom.sandbox import Limits, hide_from_children, read_left, run_sandboxed
+from vit_tutorial.classroom.trace import read_trace, write_trace
 from vit_tutorial.exercises.contents import CHAPTERS
 from vit_tutorial.exercises.declaration import Exercise
 from vit_tutorial.exercises.engine import find, judge
 from vit_tutorial.exercises.guard import CheckFailed, Guard, NotAttempted, Raised, describe, same_generators
-from vit_tutorial.exercises.outcomes import Told
+from vit_tutorial.exercises.outcomes import RecordedAnswer
 
 MOST_PRINTED, MOST_SAID = 10**6, 1000  # characters
 # What no answer needs, and what reaches for the checks and their references.
-BEHIND = """
+FORBIDDEN = """
     gc inspect ctypes importlib builtins eval exec compile globals __import__ __builtins__ __globals__ __code__
     __closure__ __subclasses__ __self__ _getframe _current_frames f_globals f_locals f_back tb_frame gi_frame
     sys.modules vit_tutorial.exercises vit_tutorial.classroom
@@ -41,7 +41,7 @@ BEHIND = """
 
 
 class Refused(BaseException):
-    """The answer uses what it is to replace; no ``except Exception`` of its own stops this."""
+    """The answer uses what it should replace; its own ``except Exception`` can't catch this."""
 
 
 class TooMuch(BaseException):
@@ -69,14 +69,14 @@ class Watched(Guard):
         return super().__call__(*args, **kwargs)
 
 
-def looks_behind(source: str, own: str = "") -> str:
-    """What in an answer reaches behind the scenes; "" if nothing does.
+def forbidden_name(source: str, own: str = "") -> str:
+    """The first name in an answer that gives access to the checks or their references; "" if there is none.
 
     Args:
         source: the answer.
         own: the module of the teacher's own exercises.
     """
-    behind = [*BEHIND.split(), *([own] if own else [])]
+    behind = [*FORBIDDEN.split(), *([own] if own else [])]
     for node in ast.walk(ast.parse(source)):
         used = []
         if isinstance(node, ast.Import):
@@ -110,33 +110,33 @@ def grade_answer(
         own: the name of their module.
     """
     task = find(name, among)
-    if behind := looks_behind(source, own):
+    if behind := forbidden_name(source, own):
         hint = f"it uses `{behind}`, which no answer needs, and which leads behind the scenes of the check"
         return {"status": "refused", "hint": hint, "seconds": 0.0}
     references = {other: find(other, among).reference for other in borrowed}
     with tempfile.TemporaryDirectory(prefix="answer-", ignore_cleanup_errors=True) as folder:
-        transcript = Path(folder) / "transcript"
-        ended, seconds = run_apart(partial(_answer, name, task, source, references, transcript), Path(folder), limits)
-        status, hint = _verdict(task, transcript, ended, limits)
+        trace = Path(folder) / "trace"
+        ended, seconds = run_sandboxed(partial(_answer, name, task, source, references, trace), Path(folder), limits)
+        status, hint = _verdict(task, trace, ended, limits)
     return {"status": status, "hint": hint, "seconds": round(seconds, 2)}
 
 
-def _verdict(task: Exercise, transcript: Path, ended: str, limits: Limits) -> tuple[str, str]:
+def _verdict(task: Exercise, trace: Path, ended: str, limits: Limits) -> tuple[str, str]:
     if ended == "time":
         return "time", f"it didn't end within {limits.seconds} s: is there an endless loop?"
-    failed = transcript.with_suffix(".failed")
+    failed = trace.with_suffix(".failed")
     if not ended and failed.exists():
         status, hint = json.loads(read_left(failed))
         if status in ("broken", "refused", "output", "memory"):  # an answer may have written something else
             return status, str(hint)[:MOST_SAID]
     elif not ended:
         with suppress(ValueError):
-            return verdict(task, read_transcript(task, transcript))
+            return verdict(task, read_trace(task, trace))
     return "crashed", ended or "it ended without a result"
 
 
-def verdict(task: Exercise, answer: Guard | Told) -> tuple[str, str]:
-    """Status and hint of an answer, or of what it told."""
+def verdict(task: Exercise, answer: Guard | RecordedAnswer) -> tuple[str, str]:
+    """Status and hint of an answer, or of its trace."""
     try:
         with same_generators():
             judge(task, answer)
@@ -157,12 +157,12 @@ def define(name: str, source: str, references: Mapping[str, Callable], file: str
 
     Args:
         name: the function.
-        source: the answer with all it needs of its author's.
-        references: what it calls of other exercises.
-        file: where the source lies, so that a hint can quote the line that failed.
+        source: the answer and everything of its author's that it needs.
+        references: the functions of other exercises that it calls.
+        file: where the source is, so that a hint can quote the line that failed.
 
     Raises:
-        ValueError: if it can't be defined, or is no function.
+        ValueError: if it can't be defined, or isn't a function.
     """
     namespace = {"__name__": "answer", **references}
     try:
@@ -174,7 +174,7 @@ def define(name: str, source: str, references: Mapping[str, Callable], file: str
     return fn
 
 
-def _answer(name: str, task: Exercise, source: str, references: dict[str, Callable], transcript: Path) -> None:
+def _answer(name: str, task: Exercise, source: str, references: dict[str, Callable], trace: Path) -> None:
     """What the fork does."""
 
     def watch(found: Any) -> None:
@@ -184,15 +184,15 @@ def _answer(name: str, task: Exercise, source: str, references: dict[str, Callab
             if found.kind is OSError and "File too large" in found.message:
                 raise TooMuch
 
-    file = transcript.with_name("answer.py")
+    file = trace.with_name("answer.py")
     file.write_text(source, encoding="utf-8")
     task = _without_results(name, task)
     try:
         fn = define(name, source, references, str(file))
         answer = guarded(task, fn, Watched)
-        answer.folder = transcript.parent
+        answer.folder = trace.parent
         with same_generators():
-            write_transcript(task, answer, transcript, watch)
+            write_trace(task, answer, trace, watch)
         return
     except ValueError as error:
         failed = "broken", str(error)
@@ -202,11 +202,11 @@ def _answer(name: str, task: Exercise, source: str, references: dict[str, Callab
         failed = "memory", "it needs too much memory"
     except Refused as refused:
         failed = "refused", str(refused)
-    transcript.with_suffix(".failed").write_text(json.dumps(failed), encoding="utf-8")
+    trace.with_suffix(".failed").write_text(json.dumps(failed), encoding="utf-8")
 
 
 def _without_results(name: str, task: Exercise) -> Exercise:
-    """The questions alone; what would answer them is put out of reach, as far as Python can."""
+    """The questions alone; what would answer them is hidden, as far as Python can."""
     reference = task.reference
     given_away = [reference, *_made_of(name, reference)]
     ours = {key: module for key, module in sys.modules.items() if key.partition(".")[0] == "vit_tutorial" and module}
@@ -233,7 +233,7 @@ def _gone(*args: Any) -> None:
 
 
 def _made_of(name: str, reference: Callable) -> list[Callable]:
-    """The functions of the chapter's own room that the reference calls: to call them is to call it."""
+    """The functions of the chapter's own module that the reference calls; calling them is calling it."""
     room = next((f"vit_tutorial.{chapter}" for chapter, names in CHAPTERS.items() if name in names), None)
     code, known = getattr(reference, "__code__", None), getattr(reference, "__globals__", {})
     called = [known[each] for each in code.co_names if each in known] if code else []
@@ -241,14 +241,14 @@ def _made_of(name: str, reference: Callable) -> list[Callable]:
 
 
 def _tripwire(name: str, hidden: Callable, trusted: Mapping[int, dict]) -> Callable:
-    """The function, for the package's own code alone."""
+    """A wrapper that only the package's own code may call."""
 
     def found(*args: Any, **kwargs: Any) -> Any:
         caller = sys._getframe(1).f_globals
         module = sys.modules.get(str(caller.get("__name__")))
         late = str(caller.get("__name__")).startswith("vit_tutorial.") and module and vars(module) is caller
         if id(caller) not in trusted and not late:
-            raise Refused(f"it calls {hidden.__module__}.{hidden.__qualname__}, which is what {name} is to be")
+            raise Refused(f"it calls {hidden.__module__}.{hidden.__qualname__}, which is what {name} should do")
         return hidden(*args, **kwargs)
 
     return found
@@ -285,7 +285,7 @@ def main() -> None:
                 task = find(request["name"], among)
                 verdict(task, guarded(task, task.reference))
                 seen.add(request["name"])
-                gc.freeze()  # forks share memory that nobody writes into
+                gc.freeze()  # forks share memory that isn't written to
             graded = grade_answer(among=among, own=own, **request)
         except Exception as error:  # of the check itself; the other answers are still to come
             hint = f"the check itself failed, {type(error).__name__}: {error}"

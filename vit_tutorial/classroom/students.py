@@ -21,12 +21,13 @@ from vit_tutorial.exercises.contents import CHAPTERS
 from vit_tutorial.exercises.declaration import Exercise
 from vit_tutorial.exercises.engine import find
 from vit_tutorial.exercises.guard import CheckFailed
+from vit_tutorial.old_names import current_name
 
 VERSION = 1
 
 
 def exercise(name: str, fn: Any, among: Mapping[str, Exercise] | None = None) -> Callable:
-    """Check a student's function as the book's ``exercise`` does, but go on where it is wrong.
+    """Check a student's function as the book's ``exercise`` does, but go on if it is wrong.
 
     Args:
         name: the exercise.
@@ -34,7 +35,7 @@ def exercise(name: str, fn: Any, among: Mapping[str, Exercise] | None = None) ->
         among: exercises of your own, by their names.
 
     Returns:
-        ``fn`` if it is right, else the reference, so that what stands below runs.
+        ``fn`` if it is right, else the reference, so that the cells below run.
 
     Raises:
         ValueError: if there is no exercise of that name.
@@ -44,7 +45,7 @@ def exercise(name: str, fn: Any, among: Mapping[str, Exercise] | None = None) ->
     except CheckFailed as failure:
         # On the stream that notebooks colour.
         print(f"{name}: wrong. {failure}", file=sys.stderr)
-        print("The chapter goes on with the reference. Mend your function and run its cell again.", file=sys.stderr)
+        print("The chapter goes on with the reference. Fix your function and run its cell again.", file=sys.stderr)
         return find(name, among).reference
 
 
@@ -64,15 +65,15 @@ def hand_in(among: Mapping[str, Exercise] | None = None) -> Path:
         among: exercises of your own, by their names.
 
     Returns:
-        The file: JSON with each function and all it needs of the notebook. ``vit-tutorial grade`` reads it.
+        The file: JSON with each function and everything in the notebook that it needs. ``vit-tutorial grade`` reads it.
     """
     rows = _checked(among)
     student = str(_namespace().get("STUDENT", "")).strip()
     chapters = [f"{i:02}_{name}" for i, (name, own) in enumerate(CHAPTERS.items(), 1) if set(own) & set(rows)]
     parts = ["hand-in", *chapters, re.sub(r"[^\w-]+", "-", student).strip("-")]
     file = Path("-".join(part for part in parts if part) + ".json")
-    told = ("status", "hint", "source")
-    answers = {name: dict(zip(told, (*row[1:], row[0].source), strict=True)) for name, row in rows.items()}
+    columns = ("status", "hint", "source")
+    answers = {name: dict(zip(columns, (*row[1:], row[0].source), strict=True)) for name, row in rows.items()}
     content = {"format": FORMAT, "version": VERSION, "student": student}
     content |= {"package": metadata.version("vit-tutorial"), "answers": answers}
     file.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
@@ -108,7 +109,7 @@ def _is_right(name: str, fn: Any) -> bool:
 
 
 def _shell() -> Any:
-    """IPython's shell; None outside of IPython."""
+    """IPython's shell; None outside IPython."""
     return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
 
 
@@ -119,7 +120,7 @@ def _namespace() -> dict:
 
 
 def _executed() -> list[tuple[str, str]]:
-    """Every cell that was run since the kernel started, in that order; outside of IPython the program itself."""
+    """Every cell that was run since the kernel started, in that order; outside IPython the program itself."""
     shell = _shell()
     if shell is not None:
         return [("code", text) for text in shell.history_manager.input_hist_parsed]
@@ -132,7 +133,7 @@ def _executed() -> list[tuple[str, str]]:
 def _checked(among: Mapping[str, Exercise] | None) -> dict[str, tuple[Answer, str, str]]:
     """Answer, status and hint of each exercise of the chapters of which one was run."""
     cells = _executed()
-    run = dict.fromkeys(name for _, text in cells for name in EXERCISE.findall(text))
+    run = dict.fromkeys(current_name(name) for _, text in cells for name in EXERCISE.findall(text))
     names = [name for own in CHAPTERS.values() if set(own) & set(run) for name in own]
     names += [name for name in among or () if name not in names]
     own = statements(cells)
@@ -164,4 +165,4 @@ def _show(rows: Mapping[str, tuple[Answer, str, str]]) -> None:
     after = f"Next: {left[0]}." if left else "All done." if rows else "No exercise was run yet."
     print(f"{len(rows) - len(left)} of {len(rows)} right. {after}")
     if any(status == "missing" for _, status, _ in rows.values()):
-        print("What is missing stands in a cell that wasn't run: run all cells, then this one again.")
+        print("What is missing is in a cell that wasn't run: run all cells, then this one again.")

@@ -21,17 +21,21 @@ SPLITS = ("train", "val", "test")
 STAND_INS = {"mnist": "small digits stand in", "cifar10": "drawn shapes stand in"}
 
 
-def data_root() -> Path:
-    """``$VIT_TUTORIAL_DATA``, else a folder in the user's cache."""
-    if root := os.environ.get("VIT_TUTORIAL_DATA"):
-        return Path(root).expanduser()
+def cache_root() -> Path:
+    """This book's folder in the user's cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "vit-tutorial"
 
 
-def fetch(*names: str) -> None:
-    """Fetch what a chapter needs before it is needed, and say in a line for each where it came from.
+def data_root() -> Path:
+    """``$VIT_TUTORIAL_DATA``, else a folder in the user's cache."""
+    root = os.environ.get("VIT_TUTORIAL_DATA")
+    return Path(root).expanduser() if root else cache_root()
 
-    With ``$VIT_TUTORIAL_DOWNLOAD`` set to 0, as when the book is built, it does and says nothing.
+
+def fetch(*names: str) -> None:
+    """Fetch what a chapter needs before it is needed, and print a line for each that says where it came from.
+
+    With ``$VIT_TUTORIAL_DOWNLOAD`` set to 0, as when the book is built, it does nothing.
 
     Args:
         names: ``"mnist"``, ``"cifar10"``, or torchvision's weights such as ``"vit_b_16"``.
@@ -42,15 +46,15 @@ def fetch(*names: str) -> None:
     if os.environ.get("VIT_TUTORIAL_DOWNLOAD") != "0":
         for name in names:
             with contextlib.redirect_stderr(sys.stdout):  # the bar; a notebook shows the rest in red
-                print(fetch_and_tell(name)[1])
+                print(fetch_and_report(name)[1])
 
 
-def fetch_and_tell(name: str, patience: float = math.inf, progress: bool = True) -> tuple[bool, str]:
+def fetch_and_report(name: str, patience: float = math.inf, progress: bool = True) -> tuple[bool, str]:
     """Fetch a set or weights: whether they are there now, and a line about it.
 
     Args:
         name: as for :func:`fetch`.
-        patience: seconds after which a stand-in is better.
+        patience: seconds after which to give up and use a stand-in.
         progress: whether to show progress bars.
 
     Raises:
@@ -62,9 +66,9 @@ def fetch_and_tell(name: str, patience: float = math.inf, progress: bool = True)
         host = sources.fetch_files(name, data_root(), progress=progress, patience=patience)
     except FileNotFoundError as error:
         reason = re.sub(r"https?://([^/:\s]+)\S*: ", r"\1: ", " ".join(str(error.__cause__).split()))
-        told = f"{title}: not to be had ({reason}); {STAND_INS.get(name, 'random weights stand in')}"
+        message = f"{title}: not available ({reason}); {STAND_INS.get(name, 'random weights stand in')}"
         given_time = isinstance(error.__cause__, TooSlow | Timeout)
-        return False, told + f". To wait for it: vit-tutorial data {name}" * given_time
+        return False, message + f". To wait for it: vit-tutorial data {name}" * given_time
     return True, f"{title}: fetched from {host}" if host else f"{title}: already here"
 
 
@@ -94,7 +98,7 @@ def load_dataset(
             its shorter side and cut out in the middle.
         root: folder of the data; :func:`data_root` otherwise.
         download: whether to download what is missing; with ``$VIT_TUTORIAL_DOWNLOAD`` set to 0 nothing is.
-        fallback: the set to go on with, after a warning, if ``name`` is not available; not if ``$VIT_TUTORIAL_STRICT``
+        fallback: the set to use instead, after a warning, if ``name`` is not available; not if ``$VIT_TUTORIAL_STRICT``
             is set to anything but 0, as when the book is published.
         memory: a folder whose split takes more bytes than this is streamed.
 

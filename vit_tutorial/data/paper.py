@@ -15,19 +15,19 @@ from vit_tutorial.data.images import decode
 
 @dataclass(frozen=True)
 class Form:
-    """How a set's digits stand in their images, white on black.
+    """How a set's digits are placed in their images, white on black.
 
     Attributes:
         side: of an image, in pixels.
         box: the longer side of a digit, in pixels.
         centre: where the centre of mass lies on both axes, within half a pixel; the first pixel's middle is 0.
-        told: whose form it is, in words.
+        description: whose form it is, in words.
     """
 
     side: int
     box: int
     centre: float
-    told: str
+    description: str
 
 
 FORMS = {"mnist": Form(28, 20, 14, "as MNIST does"), "digits": Form(8, 8, 3.5, "as scikit-learn's digits are")}
@@ -70,7 +70,7 @@ def read_digit(file: str, dataset: str) -> tuple[UInt8[Tensor, "1 side side"], s
     thicker = _thickened(ink)
     done = ["dark on light, so inverted" if dark else "light on dark"]
     done += ["strokes thickened"] if thicker is not ink else []
-    done += [f"ink scaled to {form.box} pixels and centred {form.told}"]
+    done += [f"ink scaled to {form.box} pixels and centred {form.description}"]
     return torch.from_numpy(_placed(thicker, form))[None], "; ".join(done)
 
 
@@ -135,7 +135,7 @@ def _paper_by_its_border(grey: np.ndarray) -> np.ndarray:
 
 
 def _thickened(ink: np.ndarray) -> np.ndarray:
-    """With strokes of a usual width if these are thin."""
+    """Thicken thin strokes to the usual width."""
     from scipy import ndimage
 
     depth = ndimage.distance_transform_edt(np.pad(ink >= 0.5, 1))

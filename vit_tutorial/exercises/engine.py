@@ -10,8 +10,9 @@ from torch import Tensor
 from vit_tutorial.exercises.contents import CHAPTERS
 from vit_tutorial.exercises.declaration import Case, Exercise
 from vit_tutorial.exercises.guard import CheckFailed, Guard, NotAttempted, Raised, describe, same_generators
-from vit_tutorial.exercises.outcomes import Told, alike, arguments, compare, expected, outcome
+from vit_tutorial.exercises.outcomes import RecordedAnswer, alike, arguments, compare, expected, outcome
 from vit_tutorial.exercises.probes import gradient_note, notes, questions
+from vit_tutorial.old_names import renamed
 
 
 def exercise(name: str, fn: Any, among: Mapping[str, Exercise] | None = None) -> Callable:
@@ -57,6 +58,7 @@ def find(name: str, among: Mapping[str, Exercise] | None = None) -> Exercise:
     """
     if among and name in among:
         return among[name]
+    name = renamed(name)
     for chapter, names in CHAPTERS.items():
         if name in names:
             return importlib.import_module(f"vit_tutorial.exercises.{chapter}").EXERCISES[name]
@@ -64,9 +66,9 @@ def find(name: str, among: Mapping[str, Exercise] | None = None) -> Exercise:
     raise ValueError(f"there is no exercise {name!r}; there are {known}")
 
 
-def judge(task: Exercise, guard: Guard | Told) -> None:
+def judge(task: Exercise, guard: Guard | RecordedAnswer) -> None:
     """Raise CheckFailed with a hint unless the answer is right in every case."""
-    cases = guard.cases if isinstance(guard, Told) else list(questions(task))
+    cases = guard.cases if isinstance(guard, RecordedAnswer) else list(questions(task))
     for case in cases:
         got, want = outcome(task, guard, case), expected(task, case)
         if problem := compare(task, case, got, want):
@@ -75,7 +77,7 @@ def judge(task: Exercise, guard: Guard | Told) -> None:
 
 
 def note(task: Exercise, guard: Guard) -> str:
-    """The first thing that a right answer can't do and the statement doesn't ask, "" if there is none."""
+    """The first thing that a right answer can't do although the reference can; "" if there is none."""
     for case in notes(task):
         if compare(task, case, _outcome_or_refusal(task, guard, case), expected(task, case)):
             return case.hint
@@ -88,22 +90,22 @@ def note(task: Exercise, guard: Guard) -> str:
 
 
 def explanation(task: Exercise, case: Case, got: Any, want: Any) -> str:
-    """What the exercise itself can say of wrong numbers."""
-    with suppress(Exception):  # of results of another kind it cannot speak: then the problem itself is told
+    """What the exercise itself can say about wrong values."""
+    with suppress(Exception):  # it can't explain results of another kind; then the problem itself is the hint
         if task.explain and isinstance(got, Tensor) and (got.shape, got.device) == (want.shape, want.device):
             return task.explain(got, want, *arguments(case))
     return ""
 
 
-def hint(task: Exercise, guard: Guard | Told, cases: list[Case], failed: Case, got: Any, want: Any) -> str:
-    """The hint of the mistake whose outcomes are most like the answer's; "" if none does as the answer did."""
+def hint(task: Exercise, guard: Guard | RecordedAnswer, cases: list[Case], failed: Case, got: Any, want: Any) -> str:
+    """The hint of the mistake whose outcomes are most like the answer's; "" if no mistake matches."""
     answers = [_outcome_or_refusal(task, guard, case) for case in cases]
     verdict = isinstance(want, bool)
     if verdict and task.true_means:
         truths = [expected(task, case) for case in cases]
         inverted = [alike(answer, not truth, task) for answer, truth in zip(answers, truths, strict=True)]
         if all(inverted) and len(set(truths)) == 2:
-            return f"every answer is turned round: True means {task.true_means}"
+            return f"every answer is inverted: True means {task.true_means}"
     first = [(failed.hint, failed.caught)] if failed.caught else []  # the mistake that this case was made for
     others = [(case.hint, case.caught) for case in task.cases if case.caught and case is not failed]
     fits, of_this_shape = {}, []
@@ -119,7 +121,7 @@ def hint(task: Exercise, guard: Guard | Told, cases: list[Case], failed: Case, g
     return max(fits, key=fits.get) if fits else next(iter(of_this_shape), "")
 
 
-def _outcome_or_refusal(task: Exercise, fn: Callable | Told, case: Case) -> Any:
+def _outcome_or_refusal(task: Exercise, fn: Callable | RecordedAnswer, case: Case) -> Any:
     try:
         return outcome(task, fn, case)
     except (CheckFailed, NotAttempted) as error:

@@ -13,7 +13,7 @@ class Sweep:
     """Recipes to compare.
 
     Args:
-        recipes: named by what they change; the first is the base, unless the base is in another sweep.
+        recipes: named after what they change; the first is the base, unless the base is in another sweep.
         seeds: how many random seeds each recipe runs with, counted from 0.
         base_seeds: how many the base runs with, if more: every effect is a difference from it.
 
@@ -67,7 +67,7 @@ def one_change(base: Recipe, **sizes: dict) -> dict[str, Recipe]:
         "constant-lr": replace(base, schedule="constant"),
         "no-warmup": replace(base, warmup=0.0),
         "no-clipping": replace(base, clip_grad=0.0),
-        "no-average": replace(base, ema=0.0),
+        "no-ema": replace(base, ema=0.0),
         "decay-0": replace(base, weight_decay=0.0),
         "decay-1": replace(base, weight_decay=1.0),
         "decay-all": replace(base, decay_all=True),
@@ -89,7 +89,7 @@ def with_resnet(base: Recipe, epochs: int) -> dict[str, Recipe]:
     and on fractions of them, for as many epochs as the base and for as much time.
 
     Args:
-        epochs: that the ResNet trains in the time of the base.
+        epochs: how many the ResNet can train in the time of the base.
     """
     resnet = _resnet(base)
     return {

@@ -1,7 +1,7 @@
 """What an answer did, written down by the process that ran it and judged by another that never runs it.
 
-Only numbers, strings, lists and dense tensors are written (JSON and safetensors), so that to read one runs no code and
-takes no more memory than the file has bytes. Of anything else only its description comes along.
+Only numbers, strings, lists and dense tensors are written (JSON and safetensors), so that reading a trace runs no code
+and takes no more memory than the file has bytes. Of anything else, only a description is kept.
 """
 
 import builtins
@@ -16,18 +16,18 @@ import torch
 from safetensors.torch import load, save_file
 from torch import Tensor
 
-from vit_tutorial.classroom.apart import read_left
+from vit_tutorial.classroom.sandbox import read_left
 from vit_tutorial.exercises.declaration import Case, Exercise
 from vit_tutorial.exercises.guard import CheckFailed, Guard, NotAttempted, Raised, describe
-from vit_tutorial.exercises.outcomes import Told, Unusable, outcome
+from vit_tutorial.exercises.outcomes import RecordedAnswer, Unusable, outcome
 from vit_tutorial.exercises.probes import questions
 
 STORED = {torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.bool}
 STORED |= {torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8}
 
 
-def write_transcript(task: Exercise, guard: Guard, path: Path, watch: Callable[[Any], None]) -> None:
-    """Ask all questions of the engine, and write down what comes.
+def write_trace(task: Exercise, guard: Guard, path: Path, watch: Callable[[Any], None]) -> None:
+    """Ask all questions of the engine, and write down the outcomes.
 
     Args:
         task: the exercise; its reference, truth and mistakes aren't used.
@@ -37,7 +37,7 @@ def write_transcript(task: Exercise, guard: Guard, path: Path, watch: Callable[[
     """
     tensors: dict[str, Tensor] = {}
 
-    def told(ask: Callable[[], Any]) -> Any:
+    def record(ask: Callable[[], Any]) -> Any:
         try:
             found = ask()
         except (CheckFailed, NotAttempted) as error:
@@ -45,29 +45,29 @@ def write_transcript(task: Exercise, guard: Guard, path: Path, watch: Callable[[
         watch(found)
         return pack(found, tensors)  # at once: an answer may change later what it returned
 
-    asked = [told(lambda case=case: outcome(task, guard, case)) for case in questions(task)]
-    save_file(tensors, path, {"told": json.dumps(asked)})
+    asked = [record(lambda case=case: outcome(task, guard, case)) for case in questions(task)]
+    save_file(tensors, path, {"outcomes": json.dumps(asked)})
 
 
-def read_transcript(task: Exercise, path: Path) -> Told:
+def read_trace(task: Exercise, path: Path) -> RecordedAnswer:
     """The answer, as the engine can judge it.
 
     Raises:
-        ValueError: if the file is no whole transcript.
+        ValueError: if the file isn't a complete trace.
     """
     cases: Sequence[Case] = list(questions(task))
     try:
         content = read_left(path)
-        tensors = load(content)  # checks the header, which says what was told
+        tensors = load(content)  # checks the header, which holds the outcomes
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        asked = json.loads(header["__metadata__"]["told"])
-        return Told(cases, [unpack(node, tensors) for node in asked])
+        asked = json.loads(header["__metadata__"]["outcomes"])
+        return RecordedAnswer(cases, [unpack(node, tensors) for node in asked])
     except Exception as error:  # whatever an answer may have put there
-        raise ValueError(f"no transcript: {type(error).__name__}") from None
+        raise ValueError(f"not a trace: {type(error).__name__}") from None
 
 
 def pack(value: Any, tensors: dict[str, Tensor], depth: int = 20) -> Any:
-    """``value`` as JSON; tensors go into ``tensors``, under the names that stand in it."""
+    """``value`` as JSON; tensors go into ``tensors``, under the names that the JSON has for them."""
     if isinstance(value, tuple | list | dict) and type(value) not in (list, tuple, dict):  # a Counter, a torch.Size
         value = next(kind(value) for kind in (tuple, list, dict) if isinstance(value, kind))
     if value is None or type(value) in (bool, int, float, str):
@@ -95,7 +95,7 @@ def _is_plain(x: Tensor) -> bool:
 
 
 def unpack(node: Any, tensors: dict[str, Tensor]) -> Any:
-    """What ``pack`` was given, or something that is described as that was."""
+    """What ``pack`` was given, or something with the same description."""
     if not isinstance(node, dict):
         return node
     ((kind, inside),) = node.items()
