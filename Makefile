@@ -31,7 +31,7 @@ executed: $(INSTALLED)
 
 pages: $(INSTALLED)
 	$(RUN) book/build.py html
-	$(RUN) book/slides.py
+	$(RUN) book/build.py slides
 
 # The book as one file to hand out, from the pages that are built; it needs Chromium or Chrome.
 pdf: $(INSTALLED)
@@ -39,7 +39,7 @@ pdf: $(INSTALLED)
 
 # The slides again, from the pages that are built; `make book` has made them, too.
 slides: $(INSTALLED)
-	$(RUN) book/slides.py
+	$(RUN) book/build.py slides
 
 # The notebooks are executed once, for the tests and for the book. Its pages are built, on one core, while the package's
 # tests run; the pages' own tests come last.

@@ -3,6 +3,7 @@
     python book/build.py execute     nbmake over every notebook that has to run, as many at a time as there are cores
     python book/build.py anew        the same over all of them, whatever earlier runs have left
     python book/build.py html        Jupyter Book from those results, warnings as errors
+    python book/build.py slides      decks of six chapters beside the pages, which are built first if they're missing
     python book/build.py fold        fold every cell that begins with `# @title`, everywhere that notebooks are shown
 
 `execute 05_model` runs this chapter only. A notebook is executed once: what nbmake ran is what the book renders. It
@@ -286,6 +287,13 @@ def stand_ins(notebook: nbformat.NotebookNode) -> list[str]:
     return [words for words in MISSING if words in said]
 
 
+def jupyter_book(*options: str) -> None:
+    """Jupyter Book over this repository; exit with 1 where it warns."""
+    command = [Path(sys.executable).with_name("jupyter-book"), "build", ".", "-W", "--keep-going", "--quiet", *options]
+    if subprocess.run(command, cwd=ROOT).returncode:
+        sys.exit("the book was not built: each warning above counts as an error.")
+
+
 def html() -> None:
     """Build the pages from an empty folder: Sphinx's own memory knows nothing of outputs or of the package."""
     executed = fill_cache()
@@ -295,20 +303,28 @@ def html() -> None:
             sys.exit(f"VIT_TUTORIAL_STRICT is set, and data or weights were missing: {lacking}")
     for folder in ("html", ".doctrees", "jupyter_execute"):
         shutil.rmtree(BUILD / folder, ignore_errors=True)
-    jupyter_book = Path(sys.executable).with_name("jupyter-book")
-    if subprocess.run([jupyter_book, "build", ".", "-W", "--keep-going", "--quiet"], cwd=ROOT).returncode:
-        sys.exit("the book was not built: each warning above counts as an error.")
+    jupyter_book()
     if len(get_cache(CACHE).list_cache_records()) != len(executed):
         sys.exit("Jupyter Book executed a notebook itself instead of taking what nbmake ran.")
     print(f"\nThe book is built. Open\n  {(BUILD / 'html' / 'index.html').as_uri()}")
 
 
+def slides() -> None:
+    """Decks of some chapters, from what Jupyter Book has read for the pages: see book/_ext/slides.py."""
+    if not (BUILD / "html/index.html").exists():
+        execute()
+        html()
+    for folder in ("decks", "html/slides"):
+        shutil.rmtree(BUILD / folder, ignore_errors=True)
+    jupyter_book("--builder", "custom", "--custom-builder", "decks")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=["execute", "anew", "html", "fold"])
+    parser.add_argument("step", choices=["execute", "anew", "html", "slides", "fold"])
     parser.add_argument("chapters", nargs="*", help="such as 05_model: for execute and anew")
     given = parser.parse_args()
     if given.step in ("execute", "anew"):
         execute(given.step == "anew", given.chapters)
     else:
-        {"html": html, "fold": fold_all}[given.step]()
+        {"html": html, "slides": slides, "fold": fold_all}[given.step]()

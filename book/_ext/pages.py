@@ -87,7 +87,7 @@ def finish(html: str, folder: Path, out: Path, notebook: nbformat.NotebookNode |
 
 
 def finish_pages(app, exception) -> None:
-    if exception or app.builder.format != "html":
+    if exception or app.builder.name != "html":
         return
     source, out, icons = Path(app.srcdir), Path(app.outdir), set()
     for drawing in (out / "_images").glob("*.svg"):
