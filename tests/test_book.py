@@ -31,9 +31,7 @@ FETCHES = {
     "video": "src",
     "embed": "src",
 }
-RAW = re.compile(
-    r"```|\{[a-z:]+\}`|\{\{|\$\$|\$[^$\n]{1,80}\$|\\[()[\]]|\\(frac|math[a-z]+|text|sqrt|sum|cdot|begin)\b"
-)
+RAW = re.compile(r"```|\{[a-z:]+\}`|\{\{|\$\$|\$[^$\n]{1,80}\$|\\[()[\]]|\\(frac|math[a-z]+|text|sqrt|sum|begin)\b")
 CARDS = ("exercise", "predict", "pitfall", "takeaway", "patient")
 
 
