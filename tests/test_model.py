@@ -247,19 +247,6 @@ def test_images_of_a_batch_do_not_see_each_other():
     assert changed[[0, 2]].max() < 1e-5
 
 
-def test_every_token_reaches_the_class_token():
-    model = perturb(tiny())
-    images = images_for(TINY, batch=1).requires_grad_()
-    model(images)[0, 0].backward()
-    assert (patchify(images.grad, 4).abs().amax(dim=2) > 0).all()
-
-
-def test_rectangles():
-    for img_size, patch_size in [((28, 56), 4), ((28, 56), (14, 8)), ((4, 32), (4, 4))]:
-        model = tiny(img_size=img_size, patch_size=patch_size)
-        assert model(torch.rand(2, 2, *img_size)).shape == (2, 5)
-
-
 @pytest.mark.parametrize("config", PRESETS.values(), ids=PRESETS)
 def test_every_preset_runs(config):
     with torch.device("meta"):
@@ -394,11 +381,6 @@ def test_drop_rates():
 def test_bad_images(images, message, no_shape_checks):
     with pytest.raises(ValueError, match=message):
         tiny()(images)
-
-
-def test_bad_config_is_refused_before_anything_is_built(no_shape_checks):
-    with pytest.raises(ValueError, match="embed_dim 24 is not divisible by num_heads 5"):
-        tiny(num_heads=5)
 
 
 @pytest.mark.parametrize("config", ["vit_b_16", None, {"depth": 2}])
