@@ -646,16 +646,6 @@ def test_preprocessing_is_torchvision_s(name, size):
     torch.testing.assert_close(published(name).preprocess(image), wanted)
 
 
-def test_a_grey_picture_becomes_a_colour_one():
-    grey = Image.new("L", (300, 240), 128)
-    result = published("vit_b_16").preprocess(grey)
-    assert result.shape == (3, 224, 224)
-    torch.testing.assert_close(
-        result[:, 5, 5],
-        (torch.full((3,), 128 / 255) - torch.tensor([0.485, 0.456, 0.406])) / torch.tensor([0.229, 0.224, 0.225]),
-    )
-
-
 RECTANGLES = [((30, 20), (40, 60)), ((31, 20), (40, 60)), ((20, 31), (60, 40)), ((7, 3), (48, 112))]
 
 

@@ -148,21 +148,6 @@ def test_the_base_may_have_more_seeds_than_the_rest():
     assert SMALL.runs() == [run for run in more.runs() if run[1] < 2]
 
 
-def test_only_some_recipes_or_seeds_are_run(tmp_path, monkeypatch):
-    made = []
-
-    def fake(name, recipe, folder, **options):
-        made.append(recipe.seed)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(sweeps, "run_recipe", fake)
-    more = replace(SMALL, base_seeds=4)
-    for asked, first in (({"seeds": [3]}, 3), ({"only": ["no-warmup"], "seeds": [7, 1]}, 7), ({}, 0)):
-        with pytest.raises(KeyboardInterrupt):
-            run_sweep("small", more, tmp_path, progress=False, **asked)
-        assert made.pop() == first
-
-
 def test_a_run_that_breaks_is_a_row_too_and_is_not_run_again(tmp_path, monkeypatch):
     breaks = Sweep({"base": BASE, "rate": replace(BASE, lr=1e30, clip_grad=0.0)}, seeds=1)
     rows = run_sweep("small", breaks, tmp_path / "sweeps", progress=False)

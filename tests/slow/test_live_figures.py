@@ -94,23 +94,6 @@ def test_a_caption_that_moved_stops_the_build(one, tmp_path):
         place(chapter("Figure 3.3. Two patches, framed."), "", tmp_path)
 
 
-def test_words_and_data_reach_the_page_unchanged(one, tmp_path, monkeypatch):
-    said = {"names": ["</script><b>", "“é” & <!--"]}
-    monkeypatch.setitem(live_figures.FIGURES, "3.3", Live("attention", lambda: said, "Attention", lambda: {"more": 1}))
-    page = chapter("Figure 3.3. Attention mixes what is there.")
-    place(page, "../", tmp_path)
-    again = BeautifulSoup(str(page), "html.parser")
-    given = json.loads(again.select_one("[data-live] script").string)
-    assert given["data"] == said and given["text"] == TEXT["shared"] | TEXT["attention"]
-    assert given["later"] == "../_static/live/attention.js"
-    assert (tmp_path / "live/attention.js").read_text() == '(globalThis.liveFigures ??= {}).attention = {"more":1};\n'
-    assert [e.get("class") for e in again.article.find_all(recursive=False)[1:]] == [
-        ["cell"],
-        ["figure-caption"],
-        ["live-figure"],
-    ]
-
-
 @pytest.mark.parametrize("module", MODULE)
 def test_each_is_light(module):
     number = MODULE[module]
