@@ -40,7 +40,7 @@ def largest_judges(until: threading.Event, seen: list[tuple[float, float]]) -> N
 def main(number: int = 300, seed: int = 0) -> None:
     with tempfile.TemporaryDirectory() as folder:
         students = list(make_students(number, list(CHAPTERS), seed))
-        called = write_class(students, Path(folder) / "in")
+        write_class(students, Path(folder) / "in")
         until, seen, start = threading.Event(), [], time.monotonic()
         watch = threading.Thread(target=largest_judges, args=(until, seen))
         watch.start()
@@ -49,7 +49,7 @@ def main(number: int = 300, seed: int = 0) -> None:
         watch.join()
         minutes = (time.monotonic() - start) / 60
         report = write_reports(ROOT / "_build/classroom", grades)
-        scores = unlike_intended(students, called, grades)
+        scores = unlike_intended(students, grades)
     answers = sum(len(student.intended) for student in students)
     third = max(1, len(seen) // 3)
     early, late = (max(size for _, size in part) for part in (seen[:third], seen[-third:]))

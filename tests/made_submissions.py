@@ -2,11 +2,9 @@
 
 import copy
 import inspect
-import io
 import json
 import random
 import re
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -356,40 +354,23 @@ def make_students(number: int, stems: list[str], seed: int = 0, slow: int = 1) -
         yield student
 
 
-def write_class(students: list[Student], folder: Path) -> dict[str, str]:
-    """Write submissions as platforms do. Returns what each student is called there."""
-    called = {}
-    for i, student in enumerate(students):
+def write_class(students: list[Student], folder: Path) -> None:
+    """A folder for each student."""
+    for student in students:
         for file, content in student.files.items():
-            where = (
-                f"{student.name}/{file}",
-                f"{student.name}_{1000 + i}_assignsubmission_file_/{file}",
-                f"{student.name}_{1000 + i}_assignsubmission_file_{file}",
-                f"{student.name}_{1000 + i}_{70000 + i}_{file}",
-                f"{student.name}.zip",
-            )[i % 5]
-            called[student.name] = student.name if i % 5 in (0, 4) else f"{student.name}_{1000 + i}"
-            path = folder / where
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if i % 5 == 4:
-                packed = io.BytesIO()
-                with zipfile.ZipFile(packed, "w") as archive:
-                    archive.writestr(f"work/{file}", content)
-                    archive.writestr("__MACOSX/work/._x.ipynb", b"nothing")
-                content = packed.getvalue()
-            path.write_bytes(content)
-    return called
+            (folder / student.name).mkdir(parents=True, exist_ok=True)
+            (folder / student.name / file).write_bytes(content)
 
 
-def unlike_intended(students: list[Student], called: dict[str, str], grades) -> list[str]:
+def unlike_intended(students: list[Student], grades) -> list[str]:
     """Every score that isn't as intended."""
     found = {(grade.student, grade.exercise): grade for grade in grades}
-    asked = {(called[student.name], name) for student in students for name in student.intended}
+    asked = {(student.name, name) for student in students for name in student.intended}
     scores = [f"{each} was not handed in, got {found[each].status}" for each in found.keys() - asked]
     scores = [line for line in scores if not line.endswith("missing")]
     for student in students:
         for name, wanted in student.intended.items():
-            grade, where = found[called[student.name], name], f"{student.name} ({student.kind}) {name}"
+            grade, where = found[student.name, name], f"{student.name} ({student.kind}) {name}"
             if grade.status != wanted.status:
                 scores.append(f"{where}: {wanted.status} intended, got {grade.status}: {grade.hint[:200]}")
     return scores

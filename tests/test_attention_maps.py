@@ -232,33 +232,6 @@ def test_rollout_of_a_batch_keeps_rows_and_inputs():
     assert not torch.allclose(got, wrong_order)
 
 
-def random_maps(dtype: torch.dtype) -> list[torch.Tensor]:
-    """Three layers of two heads over 16 tokens, for four images."""
-    return [torch.randn(4, 2, 16, 16, dtype=torch.float64).softmax(-1).to(dtype) for _ in range(3)]
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
-def test_results_have_the_dtype_of_the_maps_and_their_accuracy(dtype):
-    """float64 is computed in float64, a half precision in float32 and rounded once."""
-    config = ViTConfig(**SIZES)
-    maps, gradients = random_maps(dtype), [torch.randn(4, 2, 16, 16).to(dtype) for _ in range(3)]
-    functions = {
-        "rollout": lambda cast: attention_rollout([cast(part) for part in maps]),
-        "gradient rollout": lambda cast: gradient_rollout(
-            [cast(part) for part in maps], [cast(part) for part in gradients]
-        ),
-        "distance": lambda cast: attention_distance(cast(maps[0]), config),
-    }
-    for name, function in functions.items():
-        result, single = function(lambda part: part), function(torch.Tensor.float)
-        assert result.dtype == dtype and single.dtype == torch.float32, name
-        if dtype == torch.float64:
-            torch.testing.assert_close(result, single.double(), rtol=1e-5, atol=1e-6)
-            assert (result - single).abs().max() > 1e-9, name
-        else:
-            assert torch.equal(result, single.to(dtype)), name
-
-
 def test_rollout_of_integers_is_refused(no_shape_checks):
     whole = torch.ones(1, 2, 4, 4, dtype=torch.int64)
     for roll_out in (attention_rollout, lambda maps: gradient_rollout(maps, maps)):

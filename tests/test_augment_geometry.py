@@ -108,15 +108,6 @@ def test_shift_equals_roll_with_zeros_coming_in(shape, right, down, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("quarters", [1, 2, 3])
-def test_turns_on_squares_equal_rot90(quarters, device):
-    """rot90 turns counter-clockwise, so clockwise is its inverse."""
-    images = torch.rand(2, 3, 7, 7, device=device)
-    turned = at(images, angle=quarters * math.pi / 2)
-    torch.testing.assert_close(turned, images.rot90(-quarters, (2, 3)), rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("height", "width"), [(4, 10), (9, 5)])
 def test_turns_on_rectangles_keep_the_middle_square(height, width, device):
     images = torch.rand(2, 3, height, width, device=device)

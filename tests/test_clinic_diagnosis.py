@@ -344,14 +344,6 @@ class StrictClassToken(ViT):
         return self.norm(self.blocks(x + self.pos_embed))
 
 
-class StrictBatch(StrictClassToken):
-    """One class token for all, and yet no batch size but six."""
-
-    def forward_features(self, images):
-        x = torch.cat([self.cls_token.mean(dim=0, keepdim=True).expand(6, -1, -1), self.patch_embed(images)], dim=1)
-        return self.norm(self.blocks(x + self.pos_embed))
-
-
 class PositionsByRow(ViT):
     """A table for tokens of shape (n, b, d), added to tokens of shape (b, n, d)."""
 
@@ -368,13 +360,6 @@ def test_published_forms():
     assert finding.bug == "batch-sized class token"
     torch.manual_seed(0)
     assert bugs(PositionsByRow(RECTANGLE)) == ["batch-sized class token"]
-
-
-def test_a_strict_class_token_whose_rows_are_equal_is_found_by_another_batch_size():
-    model = StrictBatch(RECTANGLE)
-    (finding,) = diagnose(model)
-    assert finding.bug == "batch-sized class token"
-    assert "a batch of 6 images runs" in finding.evidence and "RuntimeError" in finding.evidence
 
 
 def test_two_bugs_give_two_findings_in_the_clinic_s_order():

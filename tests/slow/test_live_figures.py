@@ -206,11 +206,7 @@ def test_without_javascript_and_on_paper_there_is_the_picture_alone(module, open
     page.goto(f"file://{pages}/{module}.html")
     assert page.locator(".cell_output img").is_visible() and page.locator(".live-figure").is_hidden()
     context.close()
-
-
-@pytest.mark.parametrize("module", MODULE)
-def test_each_works_from_disk(module, chromium, pages):
-    page = chromium.new_page()
+    page = chromium.new_page()  # from disk it works all the same
     page.goto(f"file://{pages}/{module}.html")
     page.click(".fig-switch")
     page.wait_for_selector(".fig-stage [role=status]:not(:empty)")
