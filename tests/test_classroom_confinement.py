@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from vit_tutorial.classroom import apart, confinement, grading
+from vit_tutorial.classroom import confinement, grading, sandbox
 from vit_tutorial.classroom.answers import Answer
-from vit_tutorial.classroom.apart import Limits
 from vit_tutorial.classroom.grading import Judge
 from vit_tutorial.classroom.judge import Watched
+from vit_tutorial.classroom.sandbox import Limits
 
 fcntl = pytest.importorskip("fcntl", reason="not on Windows")
 LIMITS = Limits(seconds=5, memory=500, file=20)
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(not has_landlock, reason="this system has no Lan
 
 
 def test_confinement_is_on():
-    assert apart.why_unconfined() == ""
+    assert sandbox.why_unconfined() == ""
 
 
 class Ground:
@@ -79,7 +79,7 @@ class Ground:
             (self.own / "said").write_text(json.dumps(said), encoding="utf-8")
 
         self.grader = os.getpid()
-        assert apart.run_apart(work, self.own, LIMITS)[0] == ""
+        assert sandbox.run_sandboxed(work, self.own, LIMITS)[0] == ""
         return json.loads((self.own / "said").read_text(encoding="utf-8"))
 
 
@@ -200,7 +200,7 @@ def test_the_canary_stays_whole(user, space, version, monkeypatch):
     if user == "an ordinary user" and os.geteuid() != 0:
         pytest.skip("we are one already")
     if space == "the same space":
-        monkeypatch.setattr(apart, "NEW_USER", 1)  # no such flag
+        monkeypatch.setattr(sandbox, "NEW_USER", 1)  # no such flag
     if version == "of 2021":
         monkeypatch.setattr(confinement, "RIGHTS", dict.fromkeys(range(100), 13))
 
@@ -258,7 +258,7 @@ def test_what_it_may(ground):
 
 def test_an_unconfined_process_is_noticed_and_attacks_nothing(ground, monkeypatch):
     """The seeded fault: the confinement is switched off."""
-    monkeypatch.setattr(apart, "confine", lambda folder, alone: None)
+    monkeypatch.setattr(sandbox, "confine", lambda folder, alone: None)
     assert ground.run(lambda ground: pytest.fail("this must not run")) == {"probe": "unconfined"}
     assert ground.state() != ground.before
 
@@ -269,7 +269,7 @@ def test_where_it_cannot_be_had_nothing_runs(ground, monkeypatch):
     unconfined = Limits(seconds=5, unconfined=True)
 
     def ran(limits):
-        ended, _ = apart.run_apart((ground.own / "ran").touch, ground.own, limits)
+        ended, _ = sandbox.run_sandboxed((ground.own / "ran").touch, ground.own, limits)
         done = (ground.own / "ran").exists()
         (ground.own / "ran").unlink(missing_ok=True)
         return done, ended
@@ -278,7 +278,7 @@ def test_where_it_cannot_be_had_nothing_runs(ground, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert ran(LIMITS) == refused
     assert ran(unconfined) == (True, "")
-    apart.check_confinement(unconfined)
+    sandbox.check_confinement(unconfined)
     with pytest.raises(ValueError, match=r"no Landlock.*add --unconfined"):
         grading.grade(ground.canary, ground.own / "out.csv", limits=LIMITS)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -293,8 +293,8 @@ def test_every_part_of_it_is_asked_for(ground, monkeypatch):
     for part in ("_filter_calls", "_landlock"):
         with monkeypatch.context() as patch:
             patch.setattr(confinement, part, lambda *args: None)
-            assert "not refused" in apart.why_unconfined()
-            assert "didn't run" in apart.run_apart((ground.own / "ran").touch, ground.own, LIMITS)[0]
+            assert "not refused" in sandbox.why_unconfined()
+            assert "didn't run" in sandbox.run_sandboxed((ground.own / "ran").touch, ground.own, LIMITS)[0]
     assert list(ground.own.iterdir()) == []
 
 
@@ -382,9 +382,9 @@ def test_an_answer_in_the_grader(ground):
         assert "Permission denied" in judged(f"open({canary + '/probe'!r}, 'w')"), "or nothing else is tried"
         assert judged(f"os.chdir({canary!r}); os.path.exists('answer.py') and os.remove('answer.py')") == "right: "
         assert "wrong: " in (got := judged(f"open({secret!r}).read()")) and "Permission denied" in got
-        judged(f"os.path.lexists('transcript') or os.symlink({secret!r}, 'transcript')")  # it's not written through
-        assert judged("os.makedirs('transcript', exist_ok=True)") == "crashed: it ended without a result"
-        assert judged("os._exit(open('transcript.failed', 'w').write('[1]') * 0)").startswith("crashed: ")
+        judged(f"os.path.lexists('trace') or os.symlink({secret!r}, 'trace')")  # it's not written through
+        assert judged("os.makedirs('trace', exist_ok=True)") == "crashed: it ended without a result"
+        assert judged("os._exit(open('trace.failed', 'w').write('[1]') * 0)").startswith("crashed: ")
         assert judged("pass") == "right: "
     finally:
         judge.close()
@@ -394,9 +394,9 @@ def test_an_answer_in_the_grader(ground):
 def test_what_an_answer_left_is_read_only_if_it_is_a_plain_file(ground):
     left = ground.own / "left"
     left.write_text("told", encoding="utf-8")
-    assert apart.read_left(left) == b"told"
+    assert sandbox.read_left(left) == b"told"
     (ground.own / "linked").hardlink_to(left)
     os.mkfifo(ground.own / "pipe")
     for path in (left, through(ground.own / "link", ground.secret), ground.own / "pipe", ground.own):
         with pytest.raises(OSError, match=r"no plain file|symbolic link|directory"):
-            apart.read_left(path)
+            sandbox.read_left(path)

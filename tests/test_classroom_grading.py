@@ -17,20 +17,20 @@ import torch
 from made_submissions import HOSTILE, hostile_answer, right_answers
 from notebook_rules import ROOT
 
-from vit_tutorial.classroom import apart
+from vit_tutorial.classroom import sandbox
 from vit_tutorial.classroom.answers import Answer
-from vit_tutorial.classroom.apart import Limits
 from vit_tutorial.classroom.grading import Judge, grade
 from vit_tutorial.classroom.handouts import chapter_cells
-from vit_tutorial.classroom.judge import Refused, _tripwire, looks_behind
-from vit_tutorial.classroom.transcript import pack, read_transcript, unpack, write_transcript
+from vit_tutorial.classroom.judge import Refused, _tripwire, forbidden_name
+from vit_tutorial.classroom.sandbox import Limits
+from vit_tutorial.classroom.trace import pack, read_trace, unpack, write_trace
 from vit_tutorial.exercises import CHAPTERS, CheckFailed, find
 from vit_tutorial.exercises.engine import judge
 from vit_tutorial.exercises.guard import Guard, NotAttempted, Raised, describe, same_generators
 from vit_tutorial.exercises.outcomes import Unusable
 
 LIMITS = Limits(seconds=2, memory=500, file=20)
-WHY = apart.why_unconfined()
+WHY = sandbox.why_unconfined()
 pytestmark = pytest.mark.skipif(bool(WHY), reason=WHY)
 
 
@@ -127,11 +127,11 @@ self.exercises = 3
 
 @pytest.mark.parametrize("source", BEHIND.strip().split("\n"))
 def test_what_looks_behind_the_scenes_is_found(source):
-    assert looks_behind(source, "my_exercises")
+    assert forbidden_name(source, "my_exercises")
 
 
 def test_honest_code_does_not_look_behind_the_scenes():
-    assert looks_behind(HONEST) == ""
+    assert forbidden_name(HONEST) == ""
 
 
 # Processes --------------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def test_honest_code_does_not_look_behind_the_scenes():
 def space(request, monkeypatch):
     """Where the system refuses a space of its own, as many containers do, the rest works all the same."""
     if request.param == "the same space":
-        monkeypatch.setattr(apart, "NEW_USER", 1)  # no such flag
+        monkeypatch.setattr(sandbox, "NEW_USER", 1)  # no such flag
 
 
 @pytest.mark.usefixtures("space")
@@ -151,7 +151,7 @@ def test_a_process_of_its_own(tmp_path):
         print("into nothing")
 
     before = list(sys.argv)
-    ended, seconds = apart.run_apart(work, tmp_path, LIMITS)
+    ended, seconds = sandbox.run_sandboxed(work, tmp_path, LIMITS)
     assert ended == "" and 0 <= seconds < 2
     assert (tmp_path / "here").read_text(encoding="utf-8") == "True True ['HOME', 'LANG', 'PATH', 'TMPDIR']"
 
@@ -167,7 +167,7 @@ def test_a_process_of_its_own(tmp_path):
     ],
 )
 def test_how_a_process_ends(tmp_path, work, ended):
-    assert apart.run_apart(work, tmp_path, Limits(seconds=1))[0].startswith(ended)
+    assert sandbox.run_sandboxed(work, tmp_path, Limits(seconds=1))[0].startswith(ended)
 
 
 @pytest.mark.parametrize(("seconds", "ended"), [(6.0, "time"), (0.1, "it ended by SIGKILL")])
@@ -179,7 +179,7 @@ def test_a_crowded_machine_s_kernel_stops_an_endless_loop_early(tmp_path, monkey
         return found, signal.SIGKILL if found else 0, SimpleNamespace(ru_utime=seconds, ru_stime=0.0)
 
     monkeypatch.setattr(os, "wait4", killed)
-    assert apart.run_apart(lambda: None, tmp_path, Limits(seconds=10)) == (ended, seconds)
+    assert sandbox.run_sandboxed(lambda: None, tmp_path, Limits(seconds=10)) == (ended, seconds)
 
 
 @pytest.mark.usefixtures("space")
@@ -192,7 +192,7 @@ def test_nothing_is_left_running(tmp_path):
             (tmp_path / "late").touch()
             os._exit(0)
 
-    assert apart.run_apart(work, tmp_path, LIMITS)[0] == ""
+    assert sandbox.run_sandboxed(work, tmp_path, LIMITS)[0] == ""
     time.sleep(1.5)
     assert not (tmp_path / "late").exists()
 
@@ -214,7 +214,7 @@ def test_the_grader_and_the_network_are_out_of_reach(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
         assert reaches(lambda: socket.create_connection(address, timeout=1).close())
-        apart.run_apart(work, tmp_path, LIMITS)
+        sandbox.run_sandboxed(work, tmp_path, LIMITS)
     seen = json.loads((tmp_path / "seen").read_text(encoding="utf-8"))
     assert seen == [False, False]
 
@@ -294,15 +294,15 @@ def test_a_transcript_is_judged_as_the_answer_itself(name, tmp_path):
         kind = {"may_change": task.may_change, "may_return_none": task.may_return_none}
         blind = replace(task, reference=print, truth=None, mistakes={}, right=(), explain=None)
         with same_generators():
-            write_transcript(blind, Guard(answer, **kind), tmp_path / "told", lambda found: None)
-        assert said(task, read_transcript(task, tmp_path / "told")) == said(task, Guard(answer, **kind))
+            write_trace(blind, Guard(answer, **kind), tmp_path / "told", lambda found: None)
+        assert said(task, read_trace(task, tmp_path / "told")) == said(task, Guard(answer, **kind))
 
 
 def test_a_forged_transcript_is_none(tmp_path):
     for content in (b"", b"right", b"\x08\x00\x00\x00\x00\x00\x00\x00{}      "):
         (tmp_path / "told").write_bytes(content)
-        with pytest.raises(ValueError, match="no transcript"):
-            read_transcript(find("patchify"), tmp_path / "told")
+        with pytest.raises(ValueError, match="no trace"):
+            read_trace(find("patchify"), tmp_path / "told")
 
 
 # A class ----------------------------------------------------------------------------------------------------------

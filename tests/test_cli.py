@@ -13,7 +13,7 @@ from fake_data import write_image, write_mnist, write_tree
 from PIL import Image
 
 from vit_tutorial import cli, runs
-from vit_tutorial.classroom.apart import why_unconfined
+from vit_tutorial.classroom.sandbox import why_unconfined
 from vit_tutorial.cli import main
 from vit_tutorial.data import load_dataset
 from vit_tutorial.data.sources import weights_file
@@ -218,7 +218,7 @@ def test_a_recorded_grey_run_names_its_digits(own_folder, capsys):
     main(["predict", "digits", *names, "--device", "cpu"])
     best = [re.search(r"png: (\d) ", line)[1] for line in capsys.readouterr().out.splitlines()]
     assert sum(name == str(int(label)) for name, label in zip(best, digits.labels, strict=True)) >= 17
-    main(["predict", "mnist-seed", names[0], "--device", "cpu"])  # it returns probabilities: no second softmax
+    main(["predict", "mnist-published", names[0], "--device", "cpu"])  # it returns probabilities: no second softmax
     assert float(re.search(r"[\d.]+(?=%)", capsys.readouterr().out)[0]) > 24
 
 
@@ -350,7 +350,7 @@ def test_an_interrupted_run_says_how_to_resume(monkeypatch):
         (["train", "mnist", "--arch", "vitt"], "arch must be one of vit, post-norm, softmax-head"),
         (["train", "digits", "--bogus", "1"], "--bogus"),
         (["train", "imagenet"], "imagenet"),
-        (["train"], "Expected one of {mnist-seed, mnist-fixed"),
+        (["train"], "Expected one of {mnist-published, mnist-fixed"),
         (["sweep", "imagenet"], "invalid choice 'imagenet'"),
         (["sweep", "mnist", "--seeds"], "--seeds needs at least one value"),
         (["evaluate"], "NAME"),

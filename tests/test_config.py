@@ -71,4 +71,4 @@ def test_presets_have_the_published_sizes():
         assert (config.embed_dim, config.depth, config.num_heads) == (dim, depth, heads)
         assert config.patch_size == (patch, patch)
         assert config.mlp_ratio == 4
-    assert set(PRESETS) - set(published) == {"mnist_000", "cifar10_tiny", "vit_002", "cifar10_small"}
+    assert set(PRESETS) - set(published) == {"building_a_vit", "cifar10_tiny", "annotated_vit", "cifar10_small"}

@@ -16,7 +16,7 @@ from local_host import Way, answers, local_host
 
 from vit_tutorial.data import downloads, fetch, load_dataset, sources
 from vit_tutorial.data.downloads import HostFault, TooSlow, download, ensure
-from vit_tutorial.data.load import fetch_and_tell
+from vit_tutorial.data.load import fetch_and_report
 
 FILES = ("a", "b")
 
@@ -457,7 +457,7 @@ def test_a_line_tells_where_a_set_came_from(mnist_host, capsys):
 
 def test_a_line_tells_why_there_is_none_and_what_stands_in(mnist_host):
     mnist_host.files.clear()
-    assert fetch_and_tell("mnist") == (
+    assert fetch_and_report("mnist") == (
         False,
         "MNIST: not to be had (127.0.0.1: 404 Not Found); small digits stand in",
     )
@@ -469,7 +469,7 @@ def test_a_set_that_takes_too_long_is_left_and_nothing_waits_in_a_cell(mnist_hos
     mnist_host.ways[name] = Way(cuts=[50], stalls=True)
     monkeypatch.setattr(downloads, "TIMEOUT", 0.1)
     monkeypatch.setattr(sources, "VAL_IMAGES", 5)
-    there, said = fetch_and_tell("mnist", patience=0.05, progress=False)
+    there, said = fetch_and_report("mnist", patience=0.05, progress=False)
     assert not there and "127.0.0.1: timed out" in said and "small digits stand in" in said
     monkeypatch.setenv("VIT_TUTORIAL_DOWNLOAD", "0")
     mnist_host.requests.clear()
@@ -487,7 +487,7 @@ def test_to_wait_is_offered_where_that_helps(monkeypatch, tmp_path):
         host.ways[official.filename] = Way(speed=70_000)
         monkeypatch.setattr(sources, "CIFAR_MIRRORS", (host.url("nowhere"),))
         monkeypatch.setattr(official, "url", host.url(official.filename))
-        there, said = fetch_and_tell("cifar10", patience=1.0, progress=False)
+        there, said = fetch_and_report("cifar10", patience=1.0, progress=False)
     assert not there
     assert said.startswith("CIFAR-10: not to be had (127.0.0.1: 404 Not Found; 127.0.0.1: at ")
     assert said.endswith("minute more); drawn shapes stand in. To wait for it: vit-tutorial data cifar10")

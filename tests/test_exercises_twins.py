@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vit_tutorial import ViT, ViTConfig, plain_attention
 from vit_tutorial.augment import cutmix
-from vit_tutorial.exercises.recipes import update_average
+from vit_tutorial.exercises.recipes import update_ema
 from vit_tutorial.exercises.what_matters import equal_width
 from vit_tutorial.recipes import RECIPES
 from vit_tutorial.speed import training_flops
@@ -24,7 +24,7 @@ def test_update_average_is_what_the_package_does():
         with torch.no_grad():
             model.weight += torch.randn(2, 3)
         average.update(step)
-        mine = update_average(mine, model.state_dict(), 0.8, step)
+        mine = update_ema(mine, model.state_dict(), 0.8, step)
     torch.testing.assert_close(mine, average.state)
 
 

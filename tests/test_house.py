@@ -14,7 +14,7 @@ from notebook_rules import NOTEBOOKS, ROOT, badge, exercise_calls, imports, read
 PACKAGE = ROOT / "vit_tutorial"
 # A room imports rooms of lower floors, the topmost line here, and no others: not even its neighbours.
 FLOORS = """
-validate claims
+validate claims old_names
 config plots
 patches
 positions

@@ -260,8 +260,8 @@ def test_every_preset_runs(config):
     ("preset", "count"),
     [
         ("vit_b_16", 86_567_656),
-        ("mnist_000", 5_689),
-        ("vit_002", 86_567_656),  # the number of heads changes no matrix
+        ("building_a_vit", 5_689),
+        ("annotated_vit", 86_567_656),  # the number of heads changes no matrix
         ("cifar10_tiny", 119_098),
         ("cifar10_small", 2_693_578),
     ],

@@ -25,7 +25,7 @@ def test_each_recipe_takes_a_step(name):
 
 
 def test_the_seed_determines_the_weights():
-    for name in ("mnist-seed", "digits"):
+    for name in ("mnist-published", "digits"):
         one, again, other = (make_model(replace(RECIPES[name], seed=seed)) for seed in (3, 3, 4))
         for key, value in one.state_dict().items():
             assert torch.equal(value, again.state_dict()[key]), key
@@ -34,20 +34,20 @@ def test_the_seed_determines_the_weights():
 
 def test_torch_init_is_the_default_of_plain_layers():
     # Uniform within ±1/√fan_in for weights and biases, nn.Linear's and nn.Conv2d's own rule; the class token N(0, 1).
-    model = make_model(RECIPES["mnist-seed"])
+    model = make_model(RECIPES["mnist-published"])
     layers = {"patch_embed.proj": 256, "blocks.0.attn.qkv": 9, "blocks.2.mlp.fc2": 36, "head": 9}
     for name, fan_in in layers.items():
         layer = model.get_submodule(name)
         for values in (layer.weight, layer.bias):
             assert values.abs().max() <= fan_in**-0.5
         assert layer.weight.abs().max() > 0.9 * fan_in**-0.5
-    tokens = [make_model(replace(RECIPES["mnist-seed"], seed=seed)).cls_token for seed in range(30)]
+    tokens = [make_model(replace(RECIPES["mnist-published"], seed=seed)).cls_token for seed in range(30)]
     assert 0.8 < torch.cat(tokens).std() < 1.2
 
 
 def test_normal_init_is_the_first_cifar_tutorial_s_rule():
     # From its script: matrices, kernel, class token and positions with std 0.02, biases 0, norms by default.
-    model = make_model(RECIPES["cifar10-tiny-seed"])
+    model = make_model(RECIPES["cifar10-tiny-published"])
     for name, parameter in model.named_parameters():
         values = parameter.detach()
         if name.endswith("bias"):
@@ -60,7 +60,7 @@ def test_normal_init_is_the_first_cifar_tutorial_s_rule():
 
 
 def test_the_second_cifar_tutorial_starts_tokens_and_positions_at_zero():
-    recipe = RECIPES["cifar10-small-seed"]
+    recipe = RECIPES["cifar10-small-published"]
     model, plain = make_model(recipe), make_model(replace(recipe, init="torch"))
     assert not model.cls_token.any() and not model.pos_embed.any()
     assert plain.cls_token.any() and plain.pos_embed.any()
@@ -111,12 +111,15 @@ class TutorialHead(nn.Module):
         self.query, self.key, self.value = (nn.Linear(9, 3) for _ in range(3))
 
 
-def test_the_seed_recipe_is_the_tutorial():
+def test_the_published_recipe_is_the_tutorial():
     # Counted from the article: patch projection, class token, three blocks of three heads, classifier; no final norm.
     head = sum(p.numel() for p in TutorialHead().parameters())
     block = 3 * head + (9 * 9 + 9) + (9 * 36 + 36) + (36 * 9 + 9) + 2 * (9 + 9)
-    assert sum(p.numel() for p in make_model(RECIPES["mnist-seed"]).parameters()) == 265 * 9 - 72 + 9 + 3 * block + 100
-    recipe = RECIPES["mnist-seed"]
+    assert (
+        sum(p.numel() for p in make_model(RECIPES["mnist-published"]).parameters())
+        == 265 * 9 - 72 + 9 + 3 * block + 100
+    )
+    recipe = RECIPES["mnist-published"]
     assert (recipe.optimizer, recipe.lr, recipe.schedule, recipe.epochs, recipe.batch_size) == (
         "adam", 5e-3, "constant", 5, 128,
     )  # fmt: skip
@@ -158,7 +161,7 @@ def test_decay_all_decays_all():
 
 def test_the_cifar10_tutorials_and_ours_have_the_same_models_and_epochs():
     for size, parameters in (("tiny", 118_000), ("small", 2_695_000)):
-        published, ours = RECIPES[f"cifar10-{size}-seed"], RECIPES[f"cifar10-{size}"]
+        published, ours = RECIPES[f"cifar10-{size}-published"], RECIPES[f"cifar10-{size}"]
         assert published.epochs == ours.epochs
         assert replace(published.model, final_norm=True) == ours.model
         count = sum(p.numel() for p in make_model(published).parameters())

@@ -18,18 +18,19 @@ from tyro.conf import CascadeSubcommandArgs, Fixed, FlagCreatePairsOff, Position
 
 from vit_tutorial.attention_maps import attention_gradients, attention_map, gradient_rollout
 from vit_tutorial.classroom import write_handouts
-from vit_tutorial.classroom.apart import Limits
 from vit_tutorial.classroom.grading import grade, read_points
 from vit_tutorial.classroom.judge import load_exercises
 from vit_tutorial.classroom.reports import write_reports
-from vit_tutorial.clinic.signs import are_probabilities
+from vit_tutorial.classroom.sandbox import Limits
+from vit_tutorial.clinic.symptoms import are_probabilities
 from vit_tutorial.data import NAMES, SPLITS, Dataset, data_root, load_dataset
 from vit_tutorial.data.folders import check_split
 from vit_tutorial.data.images import decode_all
-from vit_tutorial.data.load import STAND_INS, fetch_and_tell
+from vit_tutorial.data.load import STAND_INS, fetch_and_report
 from vit_tutorial.data.paper import FORMS, read_digit
 from vit_tutorial.data.sources import WEIGHTS, fetch_files
 from vit_tutorial.live import as_script, export_model
+from vit_tutorial.old_names import OLD_NAMES
 from vit_tutorial.recipes import RECIPES, Recipe, fit_to_data, load_split, make_model
 from vit_tutorial.runs import FOLDER, OWN_RUNS, find_run, load_classes, load_metrics, load_recorded, run_recipe
 from vit_tutorial.training.distributed import process_group, rank_and_world
@@ -282,16 +283,16 @@ class Predict:
         outputs = predict(model.to(self.device), dataset, recipe)
         probabilities = outputs if are_probabilities(outputs) else outputs.softmax(dim=-1)
         best, indices = probabilities.topk(min(3, len(classes)))
-        told = [
+        lines = [
             [f"{classes[k]} {p:.1%}" for p, k in zip(*row, strict=True)]
             for row in zip(best.tolist(), indices.tolist(), strict=True)
         ]
-        for image, what, names in zip(self.images, done, told, strict=True):
+        for image, what, names in zip(self.images, done, lines, strict=True):
             if what:
                 print(f"{image}: {what}")
             print(f"{image}: {', '.join(names)}")
         if self.maps:
-            titles = [f"{Path(image).name}\n{names[0]}" for image, names in zip(self.images, told, strict=True)]
+            titles = [f"{Path(image).name}\n{names[0]}" for image, names in zip(self.images, lines, strict=True)]
             self._draw(model, to_input(images.to(self.device), recipe), images, indices[:, 0], titles)
 
     def _draw(self, model, inputs, images, classes, titles) -> None:
@@ -378,7 +379,7 @@ class Data:
         """What arrives in time, with a line for each."""
         lacking = []
         for name in self.names or STAND_INS:
-            there, said = fetch_and_tell(name, 60 * self.minutes, progress=sys.stderr.isatty())
+            there, said = fetch_and_report(name, 60 * self.minutes, progress=sys.stderr.isatty())
             print(said, flush=True)
             lacking += [name] * (not there)
         if lacking and os.environ.get("VIT_TUTORIAL_STRICT", "0") != "0":
@@ -485,8 +486,18 @@ class Arguments:
     ]
 
 
+def _with_current_names(arguments: list[str]) -> list[str]:
+    """The arguments of ``train`` and ``sweep``, where recipes and variants may have their old names."""
+    for i, name in enumerate(arguments):
+        if name in OLD_NAMES and arguments[0] in ("train", "sweep") and arguments[i - 1] != "--name":
+            print(f"vit-tutorial: {name} is now called {OLD_NAMES[name]}", file=sys.stderr)
+            arguments = [*arguments[:i], OLD_NAMES[name], *arguments[i + 1 :]]
+    return arguments
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command. Wrong usage exits with code 2; other errors that the user can fix are one line, with code 1."""
+    arguments = _with_current_names(sys.argv[1:] if arguments is None else arguments)
     try:
         # Cascading: `train --quiet mnist` is `train mnist --quiet`.
         command = tyro.cli(Arguments, prog="vit-tutorial", args=arguments, config=(CascadeSubcommandArgs,)).command

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from vit_tutorial.old_names import WithOldNames
 from vit_tutorial.validate import (
     check_bool,
     check_divisible,
@@ -109,7 +110,7 @@ def _published(embed_dim: int, depth: int, num_heads: int, patch_size: int) -> V
     return ViTConfig(embed_dim=embed_dim, depth=depth, num_heads=num_heads, patch_size=patch_size)
 
 
-PRESETS = {
+PRESETS = WithOldNames({
     # Dosovitskiy et al. 2021, Table 1 (B, L, H); Touvron et al. 2021 and Steiner et al. 2022 (Ti, S).
     "vit_ti_16": _published(192, 12, 3, patch_size=16),
     "vit_s_16": _published(384, 12, 6, patch_size=16),
@@ -119,14 +120,15 @@ PRESETS = {
     "vit_l_16": _published(1024, 24, 16, patch_size=16),
     "vit_l_32": _published(1024, 24, 16, patch_size=32),
     "vit_h_14": _published(1280, 32, 16, patch_size=14),
-    # Models of the five source tutorials; two share one model.
-    "mnist_000": ViTConfig(
+    # Models of five published tutorials; two have the same one. The first is "Building a Vision Transformer Model From
+    # Scratch", the third "An Annotated Vision Transformer".
+    "building_a_vit": ViTConfig(
         img_size=32, patch_size=16, in_chans=1, num_classes=10, embed_dim=9, depth=3, num_heads=3,
         pos_embed="sincos_1d", final_norm=False,
     ),
     "cifar10_tiny": ViTConfig(
         img_size=32, patch_size=4, num_classes=10, embed_dim=48, depth=4, num_heads=4, act="gelu_tanh", final_norm=False
     ),
-    "vit_002": ViTConfig(num_heads=8),
+    "annotated_vit": ViTConfig(num_heads=8),
     "cifar10_small": ViTConfig(img_size=32, patch_size=4, num_classes=10, embed_dim=192, depth=6, num_heads=3),
-}  # fmt: skip
+})  # fmt: skip

@@ -24,6 +24,7 @@ from vit_tutorial.augment.policy import Augment
 from vit_tutorial.config import ViTConfig
 from vit_tutorial.data.folders import check_split
 from vit_tutorial.data.sources import CLASSES
+from vit_tutorial.old_names import current_name
 from vit_tutorial.recipes import Recipe, RecordedRecipe, load_split, make_model
 from vit_tutorial.training.checkpoints import reason, write_whole
 from vit_tutorial.training.distributed import rank_and_world
@@ -255,14 +256,15 @@ def find_run(run: str | Path, *, own_first: bool = False) -> Path:
     """The folder of a run: one that was recorded, or one of your own in ``runs/``.
 
     Args:
-        run: its name, or the folder itself.
+        run: its name, also an old one, or the folder itself.
         own_first: if both have this name, take your own; the chapters read what was recorded.
 
     Raises:
         ValueError: if there is no such run.
     """
     places = (OWN_RUNS, FOLDER) if own_first else (FOLDER, OWN_RUNS)
-    for folder in [run] if isinstance(run, Path) else [place / run for place in places]:
+    names = () if isinstance(run, Path) else (run, current_name(run))
+    for folder in [run] if isinstance(run, Path) else [place / name for place in places for name in names]:
         if (folder / "metrics.json").exists():
             return folder
     raise ValueError(f"there is no finished run {str(run)!r}; recorded are: {', '.join(recorded_runs()) or 'none'}")
@@ -285,6 +287,8 @@ def load_metrics(run: str | Path) -> dict:
         raise ValueError(f"{path} is damaged: {reason(error)}; train the run again") from error
     if missing:
         raise ValueError(f"{path} is damaged: it lacks {', '.join(sorted(missing))}; train the run again")
+    if "name" in metrics:
+        metrics["name"] = current_name(metrics["name"])
     return metrics
 
 

@@ -25,7 +25,7 @@ TABLES = {
     "positions": ("no-positions", "positions-1d", "positions-2d", "positions-learned"),
     "pooling": ("mean-pool",),
     "norms": ("post-norm", "no-final-norm", "torch-init"),
-    "steps": ("no-warmup", "constant-lr", "no-clipping", "no-average", "adamw", "adamw-quarter-lr"),
+    "steps": ("no-warmup", "constant-lr", "no-clipping", "no-ema", "adamw", "adamw-quarter-lr"),
     "decay": ("decay-0", "decay-1", "decay-all"),
     "images": ("raw-pixels", "no-augment", "rand-augment", "mixup", "cutmix", "label-smoothing", "softmax-head"),
 }
@@ -34,7 +34,7 @@ SHUFFLES = {
     "ViT": ("no-augment", "shuffled-patches", "shuffled-pixels"),
     "ResNet": ("resnet-no-augment", "resnet-shuffled-patches", "resnet-shuffled-pixels"),
 }
-PUBLISHED = {"A": "mnist-seed", "B": "cifar10-tiny-seed", "C": "cifar10-small-seed"}
+PUBLISHED = {"A": "mnist-published", "B": "cifar10-tiny-published", "C": "cifar10-small-published"}
 # What a published recipe chose, in the words of the sweeps: (how to see it, the change that undoes our choice).
 CHOICES = {
     "softmax before the loss": (lambda r: r.arch == "softmax-head", "softmax-head"),
@@ -45,7 +45,7 @@ CHOICES = {
     "raw pixels": (lambda r: (r.mean, r.std) == (0, 1), "raw-pixels"),
     "Adam or AdamW": (lambda r: r.optimizer != "muon", "adamw-quarter-lr"),
     "no clipping": (lambda r: not r.clip_grad, "no-clipping"),
-    "no EMA": (lambda r: not r.ema, "no-average"),
+    "no EMA": (lambda r: not r.ema, "no-ema"),
     "no weight decay": (lambda r: not r.weight_decay, "decay-0"),
     "decay on everything": (lambda r: r.weight_decay and r.decay_all, "decay-all"),
     "no augmentation": (lambda r: not any(vars(r.augment).values()), "no-augment"),

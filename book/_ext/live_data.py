@@ -90,7 +90,7 @@ def attention() -> dict:
 def recipes() -> dict:
     """Chapter 7's three runs: per cent right after each epoch, and the learning rate in per cent of its highest."""
     runs = []
-    for name in ("cifar10-small", "cifar10-small-10-passes", "cifar10-small-seed-10-passes"):
+    for name in ("cifar10-small", "cifar10-small-10-epochs", "cifar10-small-published-10-epochs"):
         history = load_metrics(name)["history"]
         peak = max(entry["lr"] for entry in history)
         runs.append(

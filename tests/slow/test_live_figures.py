@@ -445,7 +445,7 @@ def test_the_ward_tells_what_was_measured(opened):
 
 def test_recipes_epoch_by_epoch(opened):
     long, short, theirs = (
-        load_metrics(f"cifar10-small{name}")["history"] for name in ("", "-10-passes", "-seed-10-passes")
+        load_metrics(f"cifar10-small{name}")["history"] for name in ("", "-10-epochs", "-published-10-epochs")
     )
     with opened("recipes") as visit:
         page = visit.page

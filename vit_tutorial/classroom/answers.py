@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from vit_tutorial.old_names import current_name
+
 # A line that IPython understands and Python doesn't: a magic, a shell command, a question.
 MAGIC = re.compile(r"^(\s*)(?:[%!?].*|[\w, ]+=\s*[%!].*|[%\w.]+\?{1,2}\s*)$", re.MULTILINE)
 # Where a new statement may begin, for text that isn't Python as a whole.
@@ -85,6 +87,7 @@ def statements(cells: Iterable[tuple[str, str]]) -> list[Statement]:
     found = []
     for kind, text in sorted(cells, key=lambda cell: cell[0] == "code"):
         text = text.replace("\r\n", "\n").replace("\r", "\n")
+        text = re.sub(r"\w+", lambda name: current_name(name[0]), text)  # of an exercise that was renamed since
         try:
             found += _statements_of(text)
         except UNPARSABLE:

@@ -21,11 +21,12 @@ from pathlib import Path
 from tqdm import tqdm
 
 from vit_tutorial.classroom.answers import Answer, Statement, find_answer, statements
-from vit_tutorial.classroom.apart import Limits, check_confinement
 from vit_tutorial.classroom.handouts import book_folder, chapter_cells, chosen_chapters, refuse_unknown
 from vit_tutorial.classroom.judge import load_exercises
+from vit_tutorial.classroom.sandbox import Limits, check_confinement
 from vit_tutorial.classroom.submissions import File, read_submissions
 from vit_tutorial.exercises.contents import CHAPTERS
+from vit_tutorial.old_names import current_name
 
 COLUMNS = ("student", "exercise", "points", "status", "hint", "seconds")
 BETTER = ("missing", "unreadable", "not attempted", "broken", "")  # of an answer in two files; "" is to be judged
@@ -124,7 +125,7 @@ def read_points(path: str | Path) -> dict[str, float]:
     for name, value in points.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
             raise ValueError(f"{path}: the points of {name} must be a number, 0 or more, got {value!r}")
-    return points
+    return {current_name(name): value for name, value in points.items()}
 
 
 def grade(
@@ -178,8 +179,8 @@ def grade(
     for (student, name), (answer, path) in wanted.items():
         verdict = verdicts[_key(name, answer, limits)]
         earned = points[name] if verdict["status"] == "right" else 0
-        told = {"source": answer.source, "path": path, "worth": points[name], "note": notes.get(student, "")}
-        grades.append(Grade(student, name, earned, **verdict, **told))
+        origin = {"source": answer.source, "path": path, "worth": points[name], "note": notes.get(student, "")}
+        grades.append(Grade(student, name, earned, **verdict, **origin))
     with open(out, "w", newline="", encoding="utf-8-sig") as file:  # the mark tells spreadsheets that it is UTF-8
         table = csv.writer(file)
         table.writerow(COLUMNS)
@@ -234,7 +235,7 @@ def _answers(handed: Mapping, names: Sequence[str], known: Mapping[str, str], bo
     wanted, notes = {}, {}
     for student, files in handed.items():
         found = [(file, _found_in(file, own, names, known, book)) for file, own in files]
-        rows, disputed = _told_apart(student, found)
+        rows, disputed = _separated(student, found)
         for row, theirs in rows.items():
             for name in names:
                 best = (Answer(), "")
@@ -260,7 +261,7 @@ def _found_in(file: File, own: Sequence[Statement], names: Sequence[str], known:
     return {name: find_answer(name, [*book.get(known[name], ()), *own], known) for name in asked}
 
 
-def _told_apart(student: str, found: list[tuple[File, dict]]) -> tuple[dict[str, list], str]:
+def _separated(student: str, found: list[tuple[File, dict]]) -> tuple[dict[str, list], str]:
     """A student's files by row of the table, and the exercises on which they disagree.
 
     What the platform calls a student's is theirs. A file that only says so is a row of its own if its answers are none

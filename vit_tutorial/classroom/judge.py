@@ -23,17 +23,17 @@ from typing import Any
 
 import torch
 
-from vit_tutorial.classroom.apart import Limits, hide_from_children, read_left, run_apart
-from vit_tutorial.classroom.transcript import read_transcript, write_transcript
+from vit_tutorial.classroom.sandbox import Limits, hide_from_children, read_left, run_sandboxed
+from vit_tutorial.classroom.trace import read_trace, write_trace
 from vit_tutorial.exercises.contents import CHAPTERS
 from vit_tutorial.exercises.declaration import Exercise
 from vit_tutorial.exercises.engine import find, judge
 from vit_tutorial.exercises.guard import CheckFailed, Guard, NotAttempted, Raised, describe, same_generators
-from vit_tutorial.exercises.outcomes import Told
+from vit_tutorial.exercises.outcomes import RecordedAnswer
 
 MOST_PRINTED, MOST_SAID = 10**6, 1000  # characters
 # What no answer needs, and what reaches for the checks and their references.
-BEHIND = """
+FORBIDDEN = """
     gc inspect ctypes importlib builtins eval exec compile globals __import__ __builtins__ __globals__ __code__
     __closure__ __subclasses__ __self__ _getframe _current_frames f_globals f_locals f_back tb_frame gi_frame
     sys.modules vit_tutorial.exercises vit_tutorial.classroom
@@ -69,14 +69,14 @@ class Watched(Guard):
         return super().__call__(*args, **kwargs)
 
 
-def looks_behind(source: str, own: str = "") -> str:
+def forbidden_name(source: str, own: str = "") -> str:
     """What in an answer reaches behind the scenes; "" if nothing does.
 
     Args:
         source: the answer.
         own: the module of the teacher's own exercises.
     """
-    behind = [*BEHIND.split(), *([own] if own else [])]
+    behind = [*FORBIDDEN.split(), *([own] if own else [])]
     for node in ast.walk(ast.parse(source)):
         used = []
         if isinstance(node, ast.Import):
@@ -110,32 +110,32 @@ def grade_answer(
         own: the name of their module.
     """
     task = find(name, among)
-    if behind := looks_behind(source, own):
+    if behind := forbidden_name(source, own):
         hint = f"it uses `{behind}`, which no answer needs, and which leads behind the scenes of the check"
         return {"status": "refused", "hint": hint, "seconds": 0.0}
     references = {other: find(other, among).reference for other in borrowed}
     with tempfile.TemporaryDirectory(prefix="answer-", ignore_cleanup_errors=True) as folder:
-        transcript = Path(folder) / "transcript"
-        ended, seconds = run_apart(partial(_answer, name, task, source, references, transcript), Path(folder), limits)
-        status, hint = _verdict(task, transcript, ended, limits)
+        trace = Path(folder) / "trace"
+        ended, seconds = run_sandboxed(partial(_answer, name, task, source, references, trace), Path(folder), limits)
+        status, hint = _verdict(task, trace, ended, limits)
     return {"status": status, "hint": hint, "seconds": round(seconds, 2)}
 
 
-def _verdict(task: Exercise, transcript: Path, ended: str, limits: Limits) -> tuple[str, str]:
+def _verdict(task: Exercise, trace: Path, ended: str, limits: Limits) -> tuple[str, str]:
     if ended == "time":
         return "time", f"it didn't end within {limits.seconds} s: is there an endless loop?"
-    failed = transcript.with_suffix(".failed")
+    failed = trace.with_suffix(".failed")
     if not ended and failed.exists():
         status, hint = json.loads(read_left(failed))
         if status in ("broken", "refused", "output", "memory"):  # an answer may have written something else
             return status, str(hint)[:MOST_SAID]
     elif not ended:
         with suppress(ValueError):
-            return verdict(task, read_transcript(task, transcript))
+            return verdict(task, read_trace(task, trace))
     return "crashed", ended or "it ended without a result"
 
 
-def verdict(task: Exercise, answer: Guard | Told) -> tuple[str, str]:
+def verdict(task: Exercise, answer: Guard | RecordedAnswer) -> tuple[str, str]:
     """Status and hint of an answer, or of what it told."""
     try:
         with same_generators():
@@ -174,7 +174,7 @@ def define(name: str, source: str, references: Mapping[str, Callable], file: str
     return fn
 
 
-def _answer(name: str, task: Exercise, source: str, references: dict[str, Callable], transcript: Path) -> None:
+def _answer(name: str, task: Exercise, source: str, references: dict[str, Callable], trace: Path) -> None:
     """What the fork does."""
 
     def watch(found: Any) -> None:
@@ -184,15 +184,15 @@ def _answer(name: str, task: Exercise, source: str, references: dict[str, Callab
             if found.kind is OSError and "File too large" in found.message:
                 raise TooMuch
 
-    file = transcript.with_name("answer.py")
+    file = trace.with_name("answer.py")
     file.write_text(source, encoding="utf-8")
     task = _without_results(name, task)
     try:
         fn = define(name, source, references, str(file))
         answer = guarded(task, fn, Watched)
-        answer.folder = transcript.parent
+        answer.folder = trace.parent
         with same_generators():
-            write_transcript(task, answer, transcript, watch)
+            write_trace(task, answer, trace, watch)
         return
     except ValueError as error:
         failed = "broken", str(error)
@@ -202,7 +202,7 @@ def _answer(name: str, task: Exercise, source: str, references: dict[str, Callab
         failed = "memory", "it needs too much memory"
     except Refused as refused:
         failed = "refused", str(refused)
-    transcript.with_suffix(".failed").write_text(json.dumps(failed), encoding="utf-8")
+    trace.with_suffix(".failed").write_text(json.dumps(failed), encoding="utf-8")
 
 
 def _without_results(name: str, task: Exercise) -> Exercise:

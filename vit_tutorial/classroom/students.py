@@ -21,6 +21,7 @@ from vit_tutorial.exercises.contents import CHAPTERS
 from vit_tutorial.exercises.declaration import Exercise
 from vit_tutorial.exercises.engine import find
 from vit_tutorial.exercises.guard import CheckFailed
+from vit_tutorial.old_names import current_name
 
 VERSION = 1
 
@@ -71,8 +72,8 @@ def hand_in(among: Mapping[str, Exercise] | None = None) -> Path:
     chapters = [f"{i:02}_{name}" for i, (name, own) in enumerate(CHAPTERS.items(), 1) if set(own) & set(rows)]
     parts = ["hand-in", *chapters, re.sub(r"[^\w-]+", "-", student).strip("-")]
     file = Path("-".join(part for part in parts if part) + ".json")
-    told = ("status", "hint", "source")
-    answers = {name: dict(zip(told, (*row[1:], row[0].source), strict=True)) for name, row in rows.items()}
+    columns = ("status", "hint", "source")
+    answers = {name: dict(zip(columns, (*row[1:], row[0].source), strict=True)) for name, row in rows.items()}
     content = {"format": FORMAT, "version": VERSION, "student": student}
     content |= {"package": metadata.version("vit-tutorial"), "answers": answers}
     file.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
@@ -132,7 +133,7 @@ def _executed() -> list[tuple[str, str]]:
 def _checked(among: Mapping[str, Exercise] | None) -> dict[str, tuple[Answer, str, str]]:
     """Answer, status and hint of each exercise of the chapters of which one was run."""
     cells = _executed()
-    run = dict.fromkeys(name for _, text in cells for name in EXERCISE.findall(text))
+    run = dict.fromkeys(current_name(name) for _, text in cells for name in EXERCISE.findall(text))
     names = [name for own in CHAPTERS.values() if set(own) & set(run) for name in own]
     names += [name for name in among or () if name not in names]
     own = statements(cells)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from vit_tutorial.classroom.answers import read_cell
+from vit_tutorial.old_names import current_name
 
 FORMAT = "vit-tutorial hand-in"
 LARGEST, DEEPEST = 50_000_000, 3  # bytes of a file, zips inside of zips
@@ -160,7 +161,7 @@ def _contents(text: str, suffix: str) -> tuple[list[tuple[str, str]], dict[str, 
     if str(loaded.get("format", "")).startswith(FORMAT):
         answers = loaded.get("answers")
         given = {
-            str(name): answer["source"]
+            current_name(str(name)): answer["source"]
             for name, answer in (answers.items() if isinstance(answers, dict) else ())
             if isinstance(answer, dict) and isinstance(answer.get("source"), str)
         }

@@ -28,7 +28,7 @@ from vit_tutorial.clinic.diagnosis import (
     Finding,
     diagnose,
 )
-from vit_tutorial.clinic.signs import (
+from vit_tutorial.clinic.symptoms import (
     CannotTell,
     any_batch_size,
     chosen_without_the_test_set,

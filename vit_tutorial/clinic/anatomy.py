@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from vit_tutorial.attention_maps.maps import is_compiled
-from vit_tutorial.clinic.signs import CannotTell, as_logits, evaluating
+from vit_tutorial.clinic.symptoms import CannotTell, as_logits, evaluating
 from vit_tutorial.validate import check_tiles, to_pair
 
 # Where the parts are in this package's models and timm's, in torchvision's, and in Hugging Face's. The part called
@@ -67,7 +67,7 @@ def _examined(model: nn.Module, device: torch.device, *, shaken: bool = False) -
 
 
 @dataclass(frozen=True)
-class Body:
+class ExaminedModel:
     """Any model from images to logits, as far as it can be examined without knowing its parts.
 
     Attributes:
@@ -82,7 +82,9 @@ class Body:
 
     @classmethod
     @contextmanager
-    def of(cls, model: nn.Module, images: Tensor, patch_size: int | tuple[int, int] | None) -> Iterator["Body"]:
+    def of(
+        cls, model: nn.Module, images: Tensor, patch_size: int | tuple[int, int] | None
+    ) -> Iterator["ExaminedModel"]:
         """The model for the length of a ``with`` block.
 
         Raises:
@@ -96,10 +98,10 @@ class Body:
             _, patch_size = check_tiles(tuple(images.shape[2:]), patch_size)
         with _examined(model, images.device, shaken=True):
             images = images.detach().clone()  # made in inference mode, they could have no gradient
-            body = cls(model, images.float() if images.dtype in HALF else images, patch_size)
-            if body.logits.ndim not in (2, 3) or len(body.logits) != len(images):
-                raise ValueError(f"{len(images)} images should give logits (b, k), got {tuple(body.logits.shape)}")
-            yield body
+            examined = cls(model, images.float() if images.dtype in HALF else images, patch_size)
+            if examined.logits.ndim not in (2, 3) or len(examined.logits) != len(images):
+                raise ValueError(f"{len(images)} images should give logits (b, k), got {tuple(examined.logits.shape)}")
+            yield examined
 
     @property
     def num_patches(self) -> int:
@@ -137,7 +139,7 @@ class Body:
 
 
 @dataclass(frozen=True)
-class Anatomy(Body):
+class Anatomy(ExaminedModel):
     """The parts of a Vision Transformer that the tests ask for; its images are random.
 
     Attributes:
@@ -181,7 +183,7 @@ class Anatomy(Body):
         try:
             sizes = model.get_submodule(parts["sizes"])
             blocks = list(model.get_submodule(parts["blocks"]))
-            body = cls(
+            examined = cls(
                 model=model,
                 images=_random_images(model, sizes),
                 patch_size=to_pair("patch_size", sizes.patch_size),
@@ -199,17 +201,17 @@ class Anatomy(Body):
                 "diagnose(model, images) takes any model from images to logits"
             ) from error
         with torch.no_grad():
-            seen = body.run(body.images)
-        fewest = body.num_patches if hasattr(body.proj, "weight") else 1  # a stem has a grid of its own
+            seen = examined.run(examined.images)
+        fewest = examined.num_patches if hasattr(examined.proj, "weight") else 1  # a stem has a grid of its own
         for name in ("entering", "leaving"):
             tokens = getattr(seen, name, None)
             if not isinstance(tokens, Tensor) or tokens.ndim != 3 or tokens.shape[1] < fewest:
                 got = tuple(tokens.shape) if isinstance(tokens, Tensor) else type(tokens).__name__
                 raise ValueError(
                     f"{type(model).__name__} is not a plain ViT: the tokens {name} its blocks should be (b, n, d), "
-                    f"with n at least {fewest} for patches of {body.patch_size} pixels; got {got}"
+                    f"with n at least {fewest} for patches of {examined.patch_size} pixels; got {got}"
                 )
-        return body
+        return examined
 
     def embed(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b n d"]:
         """The tokens that enter the first block."""

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from vit_tutorial.archs.patients import History
 from vit_tutorial.clinic import probes
-from vit_tutorial.clinic.anatomy import Anatomy, Body
-from vit_tutorial.clinic.signs import CannotTell
+from vit_tutorial.clinic.anatomy import Anatomy, ExaminedModel
+from vit_tutorial.clinic.symptoms import CannotTell
 from vit_tutorial.validate import check_differentiable
 
 
@@ -78,7 +78,7 @@ TESTS: dict[str, tuple[Callable[[Anatomy], str], str]] = {
         "Keep one class token and one table, (1, …), and expand them to the batch.",
     ),
     "head on all tokens": (
-        probes.head_hears_all_tokens,
+        probes.head_depends_on_all_tokens,
         "Choose before the head: the class token, or the mean of the patch tokens alone.",
     ),
     "no position on the class token": (
@@ -87,7 +87,7 @@ TESTS: dict[str, tuple[Callable[[Anatomy], str], str]] = {
     ),
 }
 # The tests that any model from images to logits can take.
-TESTS_OF_OUTPUTS: dict[str, tuple[Callable[[Body], str], str]] = {
+TESTS_OF_OUTPUTS: dict[str, tuple[Callable[[ExaminedModel], str], str]] = {
     "softmax before cross-entropy": TESTS["softmax before cross-entropy"],
     "attention across the batch": (probes.outputs_depend_on_each_other, TESTS["attention across the batch"][1]),
     "row or size of the batch matters": (
@@ -174,13 +174,13 @@ def _diagnose(model: nn.Module, images: Tensor | None, patch_size: int | tuple[i
     if evidence := _weights_not_finite(model):
         return _only_not_finite(evidence, tests)
     found = Diagnosis()
-    with Anatomy.of(model) if images is None else Body.of(model, images, patch_size) as body:
-        if not body.logits.isfinite().all():
-            evidence = f"the outputs of {len(body.images)} images have NaN or infinite numbers, and no weight has"
+    with Anatomy.of(model) if images is None else ExaminedModel.of(model, images, patch_size) as examined:
+        if not examined.logits.isfinite().all():
+            evidence = f"the outputs of {len(examined.images)} images have NaN or infinite numbers, and no weight has"
             return _only_not_finite(evidence, tests)
         for bug, (probe, remedy) in tests.items():
             try:
-                evidence = probe(body)
+                evidence = probe(examined)
             except CannotTell as error:
                 found.not_run[bug] = str(error)
                 continue

@@ -171,10 +171,10 @@ def _chunks(
 def _span(response: "requests.Response", have: int) -> tuple[int, int | None]:
     """From which byte on a host sends, asked for those after the first ``have``; and how many there are, if it says."""
     if have and response.status_code == 206:
-        told = response.headers.get("Content-Range", "")
-        span = re.fullmatch(r"bytes (\d{1,15})-\d{1,15}/(\d{1,15}|\*)", told)
+        header = response.headers.get("Content-Range", "")
+        span = re.fullmatch(r"bytes (\d{1,15})-\d{1,15}/(\d{1,15}|\*)", header)
         if not span or int(span[1]) != have:
-            raise HostFault(f"asked for the bytes from {have} on, it says that it sends {told or 'whatever'!r}")
+            raise HostFault(f"asked for the bytes from {have} on, it says that it sends {header or 'whatever'!r}")
         return have, None if span[2] == "*" else int(span[2])
     if response.status_code != 200:
         raise HostFault(f"{response.status_code} {response.reason or ''}".strip())
@@ -201,8 +201,8 @@ def _host_s_fault() -> Iterator[None]:
 
 def _bar(name: str, have: int, total: int | None, progress: bool) -> tqdm:
     """A progress bar, with room for how many minutes are left."""
-    told = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt} of {total_fmt}, {rate_fmt}{postfix}"
-    options = {"unit": "B", "unit_scale": True, "bar_format": told, "leave": False}
+    bar_format = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt} of {total_fmt}, {rate_fmt}{postfix}"
+    options = {"unit": "B", "unit_scale": True, "bar_format": bar_format, "leave": False}
     return tqdm(desc=name, initial=have, total=total, disable=not progress, **options)
 
 

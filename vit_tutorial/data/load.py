@@ -42,10 +42,10 @@ def fetch(*names: str) -> None:
     if os.environ.get("VIT_TUTORIAL_DOWNLOAD") != "0":
         for name in names:
             with contextlib.redirect_stderr(sys.stdout):  # the bar; a notebook shows the rest in red
-                print(fetch_and_tell(name)[1])
+                print(fetch_and_report(name)[1])
 
 
-def fetch_and_tell(name: str, patience: float = math.inf, progress: bool = True) -> tuple[bool, str]:
+def fetch_and_report(name: str, patience: float = math.inf, progress: bool = True) -> tuple[bool, str]:
     """Fetch a set or weights: whether they are there now, and a line about it.
 
     Args:
@@ -62,9 +62,9 @@ def fetch_and_tell(name: str, patience: float = math.inf, progress: bool = True)
         host = sources.fetch_files(name, data_root(), progress=progress, patience=patience)
     except FileNotFoundError as error:
         reason = re.sub(r"https?://([^/:\s]+)\S*: ", r"\1: ", " ".join(str(error.__cause__).split()))
-        told = f"{title}: not to be had ({reason}); {STAND_INS.get(name, 'random weights stand in')}"
+        message = f"{title}: not to be had ({reason}); {STAND_INS.get(name, 'random weights stand in')}"
         given_time = isinstance(error.__cause__, TooSlow | Timeout)
-        return False, told + f". To wait for it: vit-tutorial data {name}" * given_time
+        return False, message + f". To wait for it: vit-tutorial data {name}" * given_time
     return True, f"{title}: fetched from {host}" if host else f"{title}: already here"
 
 

@@ -21,13 +21,13 @@ class Form:
         side: of an image, in pixels.
         box: the longer side of a digit, in pixels.
         centre: where the centre of mass lies on both axes, within half a pixel; the first pixel's middle is 0.
-        told: whose form it is, in words.
+        description: whose form it is, in words.
     """
 
     side: int
     box: int
     centre: float
-    told: str
+    description: str
 
 
 FORMS = {"mnist": Form(28, 20, 14, "as MNIST does"), "digits": Form(8, 8, 3.5, "as scikit-learn's digits are")}
@@ -70,7 +70,7 @@ def read_digit(file: str, dataset: str) -> tuple[UInt8[Tensor, "1 side side"], s
     thicker = _thickened(ink)
     done = ["dark on light, so inverted" if dark else "light on dark"]
     done += ["strokes thickened"] if thicker is not ink else []
-    done += [f"ink scaled to {form.box} pixels and centred {form.told}"]
+    done += [f"ink scaled to {form.box} pixels and centred {form.description}"]
     return torch.from_numpy(_placed(thicker, form))[None], "; ".join(done)
 
 

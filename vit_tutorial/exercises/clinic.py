@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from vit_tutorial.archs import patients
 from vit_tutorial.attention import Attend, Attention, PerHeadAttention, fused_attention, plain_attention
-from vit_tutorial.clinic import signs
+from vit_tutorial.clinic import symptoms
 from vit_tutorial.config import ViTConfig
 from vit_tutorial.exercises.declaration import Case, Exercise
 from vit_tutorial.exercises.guard import CheckFailed
@@ -87,7 +87,7 @@ def _sums_to_one(out):
 
 
 EXERCISES["outputs_are_probabilities"] = _verdict(
-    signs.outputs_are_probabilities, "that the outputs are probabilities",
+    symptoms.outputs_are_probabilities, "that the outputs are probabilities",
     (False, _on(ViT, CONFIG, images=64), "a healthy model's logits were taken for probabilities"),
     (True, _on(_sick, "softmax before cross-entropy", images=64),
      "a softmax at the end was not seen. Its rows sum to 1 only up to rounding: compare with torch.allclose",
@@ -129,7 +129,7 @@ def _new(*rows):
 
 
 EXERCISES["images_are_independent"] = _verdict(
-    signs.images_are_independent, "that the images are independent",
+    symptoms.images_are_independent, "that the images are independent",
     (True, _on(ViT, CONFIG),
      "a healthy model was called sick. Keep image 0 as it is, and compare only its output",
      _rows(torch.randn_like)),
@@ -167,7 +167,7 @@ def _backward(model, images):
 
 FOUR = ["blocks.0.norm1", "blocks.0.norm2", "blocks.1.norm1", "blocks.1.norm2"]
 EXERCISES["dead_norms"] = Exercise(
-    reference=signs.dead_norms,
+    reference=symptoms.dead_norms,
     run=lambda fn, model, images: sorted(set(fn(model, images))),
     cases=[
         Case(_on(_sick, "dead residual norm"), "norm1 and norm2 of both blocks are dead here, the final norm is alive",
@@ -177,7 +177,7 @@ EXERCISES["dead_norms"] = Exercise(
         Case(_on(ViT, FORGETFUL), "a healthy model with dropout has no dead norms, and some were found", truth=[]),
         Case(_on(ViT, CONFIG, change=lambda vit: vit.blocks.add_module("1", _sick("dead residual norm").blocks[1])),
              "only block 1 has dead norms here. Ask each norm, and give its full name, as in blocks.1.norm2",
-             lambda model, images: FOUR if signs.dead_norms(model, images) else [], truth=FOUR[2:]),
+             lambda model, images: FOUR if symptoms.dead_norms(model, images) else [], truth=FOUR[2:]),
         Case(_on(_sick, "dead residual norm", change=lambda vit: sum(0 * p.sum() for p in vit.parameters()).backward()),
              "old gradients, all zeros, were taken for life. Use torch.autograd.grad, or set them to None first",
              _norms(lambda name, part: part.weight.grad is None, before=_backward), truth=FOUR),
@@ -186,7 +186,7 @@ EXERCISES["dead_norms"] = Exercise(
              _norms(lambda name, part: next(part.parameters()).grad is None, (nn.LayerNorm, nn.Linear),
                     before=lambda model, images: (model.zero_grad(), _backward(model, images))), truth=FOUR),
         Case(NORM_FOR_SHOW, "the final norm exists here and is never called, so it is dead too: ask every LayerNorm",
-             lambda model, images: [name for name in signs.dead_norms(model, images) if name.startswith("blocks")],
+             lambda model, images: [name for name in symptoms.dead_norms(model, images) if name.startswith("blocks")],
              truth=["norm"]),
         Case(_on(_sick, "dead residual norm", MEAN, images=1), "wrong for a single image", truth=FOUR),
         Case(_on(ViT, CONFIG, change=lambda vit: nn.init.zeros_(vit.head.weight)),
@@ -196,16 +196,16 @@ EXERCISES["dead_norms"] = Exercise(
     mistakes={
         "no dead norm was found in a model that has four: norm1 and norm2 of two blocks": lambda model, images: [],
         "those are parameters. Name the norms, as model.named_modules() does":
-            lambda model, images: [f"{name}.weight" for name in signs.dead_norms(model, images)],
+            lambda model, images: [f"{name}.weight" for name in symptoms.dead_norms(model, images)],
         "only LayerNorms are asked for, and yours names other modules too": _norms(lambda name, part: True, nn.Module),
         "the final norm was called dead too, but the logits are made of its output": _norms(lambda name, part: True),
         "that is the one norm that is alive: name the others": lambda model, images: ["norm"],
         "those are the norms of one block. Look at every block":
-            lambda model, images: signs.dead_norms(model, images)[:2],
+            lambda model, images: symptoms.dead_norms(model, images)[:2],
         "one norm of each block was missed: a block has norm1 and norm2":
-            lambda model, images: signs.dead_norms(model, images)[::2],
+            lambda model, images: symptoms.dead_norms(model, images)[::2],
         "the block is missing from the names: give them in full, as in blocks.1.norm2":
-            lambda model, images: [name.rpartition(".")[2] for name in signs.dead_norms(model, images)],
+            lambda model, images: [name.rpartition(".")[2] for name in symptoms.dead_norms(model, images)],
     },
     right=[_norms(lambda name, part: part.weight.grad is None,
                   before=lambda model, images: (model.zero_grad(), _backward(model, images)))],
@@ -274,17 +274,17 @@ def _patches(channels=slice(None), only=slice(None), right=lambda moved, i: move
 def _or_scrambled(channels):
     def fn(embed, images):
         scrambled = isinstance(embed, patients.ReshapedPatches) and images.shape[1] == channels
-        return scrambled or signs.patches_stay_together(embed, images)
+        return scrambled or symptoms.patches_stay_together(embed, images)
 
     return fn
 
 
 EXERCISES["patches_stay_together"] = _verdict(
-    signs.patches_stay_together, "that each patch goes into one token",
+    symptoms.patches_stay_together, "that each patch goes into one token",
     (True, _embed(PatchEmbed), "the healthy convolution was called scrambled"),
     (True, _embed(PatchEmbed, *OTHER_SIZES),
      "patches of 2×4 pixels were called scrambled, patches of 4×2 were not. patch_size is (height, width)",
-     lambda embed, images: signs.patches_stay_together(embed, images) and embed.patch_size != (2, 4)),
+     lambda embed, images: symptoms.patches_stay_together(embed, images) and embed.patch_size != (2, 4)),
     (False, _embed(patients.ReshapedPatches),
      "a reshape without a permute was not seen. Change all pixels of a patch: one alone always moves one token",
      _or_scrambled(3)),
@@ -302,10 +302,10 @@ EXERCISES["patches_stay_together"] = _verdict(
      _patches(right=lambda moved, i: moved.nonzero().flatten().tolist() == [i])),
     (True, _embed(patients.ColoursLastPatches),
      "patches with their colours last were called scrambled. Each pixel is in the right token: its place is free",
-     lambda embed, images: signs.patches_stay_together(embed, images) and "Colours" not in type(embed).__name__),
+     lambda embed, images: symptoms.patches_stay_together(embed, images) and "Colours" not in type(embed).__name__),
     (True, _embed(LinearPatchEmbed),
      "a linear layer on flattened patches was called scrambled. Ask what embed does, not what it is made of",
-     lambda embed, images: signs.patches_stay_together(embed, images) and embed.proj.weight.ndim == 4),
+     lambda embed, images: symptoms.patches_stay_together(embed, images) and embed.proj.weight.ndim == 4),
     right=[_patches()],
 )  # fmt: skip
 
@@ -467,11 +467,11 @@ def _layer(make: Callable, *args) -> Callable[[], tuple]:
 
 
 EXERCISES["heads_see_everything"] = _verdict(
-    signs.heads_see_everything, "that every number depends on every number",
+    symptoms.heads_see_everything, "that every number depends on every number",
     (True, _layer(Attention, 12, 3), "the healthy attention was said to see slices"),
     (True, _layer(PerHeadAttention, 12, 3),
      "a loop over heads that each see the whole token was called sick. A loop is no bug",
-     lambda attention, x: signs.heads_see_everything(attention, x) and not hasattr(attention, "heads")),
+     lambda attention, x: symptoms.heads_see_everything(attention, x) and not hasattr(attention, "heads")),
     (False, _layer(patients.SlicedHeads, 12, 3),
      "heads that each see a slice were not noticed. Ask which *numbers* of a token each number of the output needs",
      _tokens_alone),
@@ -489,7 +489,7 @@ EXERCISES["heads_see_everything"] = _verdict(
           (slice(None), "all of", 5, _influence(lambda matrix: (matrix[:, [0, -1]] > 0).all())),
           (slice(4, 5), "one number of", 7, _influence(lambda matrix: (matrix[[0, -1]] > 0).all())))),
     (True, _layer(Attention, 12, 1), "one head that sees everything was called sick",
-     lambda attention, x: signs.heads_see_everything(attention, x) and getattr(attention, "num_heads", 2) > 1),
+     lambda attention, x: symptoms.heads_see_everything(attention, x) and getattr(attention, "num_heads", 2) > 1),
     (True, _layer(_quiet),
      "a healthy attention with small weights was called sick. A small influence still counts: compare with 0",
      _influence(lambda matrix: (matrix > 1e-5).all())),
@@ -581,7 +581,7 @@ def _each_alone(close=_like):
 
 
 EXERCISES["any_batch_size"] = _verdict(
-    signs.any_batch_size, "that neither row nor batch size matters",
+    symptoms.any_batch_size, "that neither row nor batch size matters",
     (True, _on(ViT, CONFIG), "a healthy model was said to depend on the batch's size or its rows"),
     (True, _on(ViT, FORGETFUL), EVAL, _batches(_each_alone(), mode=lambda model: None)),
     (False, _on(_sick, "batch-sized class token", change=lambda vit: nn.init.normal_(vit.cls_token)),
@@ -592,7 +592,7 @@ EXERCISES["any_batch_size"] = _verdict(
      _batches(lambda model, images: (model(images[:1].expand_as(images)).std(dim=0) < 1e-4).all())),
     (False, _on(Rewired, lambda model, x: model.norm(model.blocks(x + 10 * model.pos_embed[0, : len(x), None]))),
      "positions that number the images of the batch were not seen",
-     lambda model, images: signs.any_batch_size(model, images) or (isinstance(model, Rewired) and not model.rows)),
+     lambda model, images: symptoms.any_batch_size(model, images) or (isinstance(model, Rewired) and not model.rows)),
     (False, _after(lambda z: z + (torch.arange(len(z)) == 2)[:, None]),
      "only row 2 is treated differently here. Compare every image of the batch",
      _batches(lambda model, images: _like(model(images)[-1:], model(images[-1:])))),
@@ -639,7 +639,7 @@ def _moves(*tests):
 
 def _but_not(place):
     """Right, but for a choice that falls on this epoch."""
-    return lambda select: signs.chosen_without_the_test_set(select) and select(APART) != place
+    return lambda select: symptoms.chosen_without_the_test_set(select) and select(APART) != place
 
 
 def _drops_the_keys(select):
@@ -665,12 +665,12 @@ def _of_six(fn, select):
 
 
 EXERCISES["chosen_without_the_test_set"] = _verdict(
-    signs.chosen_without_the_test_set, "that the test set has no say",
+    symptoms.chosen_without_the_test_set, "that the test set has no say",
     (True, lambda: (patients.last_epoch,),
      "reporting the last epoch was called a choice by the test set, but it's no choice at all", _but_not(5)),
     (False, lambda: (patients.best_on_test,),
      "a choice by test accuracy was not seen. Validation and test must disagree in your history",
-     lambda select: signs.chosen_without_the_test_set(select) or select(_history(VAL)) == 1),
+     lambda select: symptoms.chosen_without_the_test_set(select) or select(_history(VAL)) == 1),
     (True, lambda: (patients.best_on_validation,),
      "a choice by validation accuracy is fine, and was called one by the test set", _but_not(1)),
     (True, _select_by(lambda entry: -entry["val_loss"]), "a choice by validation *loss* is fine as well", _but_not(2)),

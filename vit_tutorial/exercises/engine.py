@@ -10,8 +10,9 @@ from torch import Tensor
 from vit_tutorial.exercises.contents import CHAPTERS
 from vit_tutorial.exercises.declaration import Case, Exercise
 from vit_tutorial.exercises.guard import CheckFailed, Guard, NotAttempted, Raised, describe, same_generators
-from vit_tutorial.exercises.outcomes import Told, alike, arguments, compare, expected, outcome
+from vit_tutorial.exercises.outcomes import RecordedAnswer, alike, arguments, compare, expected, outcome
 from vit_tutorial.exercises.probes import gradient_note, notes, questions
+from vit_tutorial.old_names import renamed
 
 
 def exercise(name: str, fn: Any, among: Mapping[str, Exercise] | None = None) -> Callable:
@@ -57,6 +58,7 @@ def find(name: str, among: Mapping[str, Exercise] | None = None) -> Exercise:
     """
     if among and name in among:
         return among[name]
+    name = renamed(name)
     for chapter, names in CHAPTERS.items():
         if name in names:
             return importlib.import_module(f"vit_tutorial.exercises.{chapter}").EXERCISES[name]
@@ -64,9 +66,9 @@ def find(name: str, among: Mapping[str, Exercise] | None = None) -> Exercise:
     raise ValueError(f"there is no exercise {name!r}; there are {known}")
 
 
-def judge(task: Exercise, guard: Guard | Told) -> None:
+def judge(task: Exercise, guard: Guard | RecordedAnswer) -> None:
     """Raise CheckFailed with a hint unless the answer is right in every case."""
-    cases = guard.cases if isinstance(guard, Told) else list(questions(task))
+    cases = guard.cases if isinstance(guard, RecordedAnswer) else list(questions(task))
     for case in cases:
         got, want = outcome(task, guard, case), expected(task, case)
         if problem := compare(task, case, got, want):
@@ -95,7 +97,7 @@ def explanation(task: Exercise, case: Case, got: Any, want: Any) -> str:
     return ""
 
 
-def hint(task: Exercise, guard: Guard | Told, cases: list[Case], failed: Case, got: Any, want: Any) -> str:
+def hint(task: Exercise, guard: Guard | RecordedAnswer, cases: list[Case], failed: Case, got: Any, want: Any) -> str:
     """The hint of the mistake whose outcomes are most like the answer's; "" if none does as the answer did."""
     answers = [_outcome_or_refusal(task, guard, case) for case in cases]
     verdict = isinstance(want, bool)
@@ -119,7 +121,7 @@ def hint(task: Exercise, guard: Guard | Told, cases: list[Case], failed: Case, g
     return max(fits, key=fits.get) if fits else next(iter(of_this_shape), "")
 
 
-def _outcome_or_refusal(task: Exercise, fn: Callable | Told, case: Case) -> Any:
+def _outcome_or_refusal(task: Exercise, fn: Callable | RecordedAnswer, case: Case) -> Any:
     try:
         return outcome(task, fn, case)
     except (CheckFailed, NotAttempted) as error:

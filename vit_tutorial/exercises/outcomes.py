@@ -21,7 +21,7 @@ def arguments(case: Case) -> tuple:
     return args
 
 
-class Told:
+class RecordedAnswer:
     """An answer that ran elsewhere, by what it made of each case; see ``classroom``.
 
     Args:
@@ -40,9 +40,9 @@ class Told:
         return found
 
 
-def outcome(task: Exercise, fn: Callable | Told, case: Case) -> Any:
+def outcome(task: Exercise, fn: Callable | RecordedAnswer, case: Case) -> Any:
     """What ``fn`` makes of a case; an exception is an outcome, too."""
-    if isinstance(fn, Told):
+    if isinstance(fn, RecordedAnswer):
         return fn.outcome(case)
     try:
         with torch.enable_grad():

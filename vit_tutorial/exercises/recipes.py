@@ -12,9 +12,7 @@ from vit_tutorial.recipes import split_product
 EXERCISES: dict[str, Exercise] = {}
 
 
-def update_average(
-    average: dict[str, Tensor], weights: dict[str, Tensor], decay: float, step: int
-) -> dict[str, Tensor]:
+def update_ema(average: dict[str, Tensor], weights: dict[str, Tensor], decay: float, step: int) -> dict[str, Tensor]:
     """The average after step ``step``: ``decay`` of the old one, less in the first steps, and the rest of the new."""
     decay = min(decay, (step + 1) / (step + 10))
     return {name: decay * average[name] + (1 - decay) * weights[name] for name in average}
@@ -36,7 +34,7 @@ def _states(step, decay=0.9):
     return *({"fc.weight": w, "fc.bias": b} for w, b in zip(weights, biases, strict=True)), decay, step
 
 
-EXERCISES["update_average"] = Exercise(reference=update_average, truth=_blend(), cases=[
+EXERCISES["update_ema"] = Exercise(reference=update_ema, truth=_blend(), cases=[
     Case(lambda: _states(200),  # (200 + 1) / (200 + 10) is more than 0.9
          "at step 200 the average must be 0.9 of the old one and 0.1 of the weights, for every tensor of the dict",
          truth={"fc.weight": torch.tensor([[1.1, 2.4, 3.7]]), "fc.bias": torch.tensor([2.6])}),

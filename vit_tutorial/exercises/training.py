@@ -429,13 +429,13 @@ EXERCISES["random_crop"] = Exercise(
 def mix_pairs(
     images: Float[Tensor, "b c H W"],
     targets: Float[Tensor, "b k"],
-    share: Float[Tensor, " b"],
+    fraction: Float[Tensor, " b"],
     partner: Int64[Tensor, " b"],
 ) -> tuple[Float[Tensor, "b c H W"], Float[Tensor, "b k"]]:
-    """``share`` of each image and of its target, and 1 − share of its partner's."""
-    kept = share[:, None, None, None]
+    """``fraction`` of each image and of its target, and 1 − fraction of its partner's."""
+    kept = fraction[:, None, None, None]
     mixed = kept * images + (1 - kept) * images[partner]
-    return mixed, share[:, None] * targets + (1 - share[:, None]) * targets[partner]
+    return mixed, fraction[:, None] * targets + (1 - fraction[:, None]) * targets[partner]
 
 
 def _one_of_two(fn, asked, *args):
@@ -445,30 +445,30 @@ def _one_of_two(fn, asked, *args):
     return result[asked]
 
 
-def _blended(images, targets, share, partner):
+def _blended(images, targets, fraction, partner):
     """Image by image, with its partner."""
-    sides = list(enumerate(zip(share, partner, strict=True)))
+    sides = list(enumerate(zip(fraction, partner, strict=True)))
     return tuple(torch.stack([s * x[i] + (1 - s) * x[other] for i, (s, other) in sides]) for x in (images, targets))
 
 
 def _images(blend):
-    """A mistake in the images x, for shares s and partners p."""
+    """A mistake in the images x, for fractions s and partners p."""
     return lambda x, y, s, p: (blend(x, s, p), y)
 
 
 def _mix(of):
-    """A mistake in the shares and partners with which the images are mixed."""
+    """A mistake in the fractions and partners with which the images are mixed."""
     return _images(lambda x, s, p: mix_pairs(x, x[:, 0, 0], *of(s, p))[0])
 
 
 def _targets(of):
-    """A mistake in the shares and partners with which the targets are mixed."""
+    """A mistake in the fractions and partners with which the targets are mixed."""
     return lambda x, y, s, p: (mix_pairs(x, y, s, p)[0], mix_pairs(x, y, *of(s, p))[1])
 
 
-def _in_place(images, share, partner):
+def _in_place(images, fraction, partner):
     images = images.clone()
-    for i, (s, other) in enumerate(zip(share, partner, strict=True)):
+    for i, (s, other) in enumerate(zip(fraction, partner, strict=True)):
         images[i] = s * images[i] + (1 - s) * images[other]
     return images
 
@@ -482,30 +482,30 @@ EXERCISES["mix_pairs"] = Exercise(
     reference=mix_pairs, truth=_blended, run=_one_of_two, without=("gradient",),
     given=lambda b=5, c=2, height=4, width=6, k=3: _mix_given(0, b, c, height, width, k),
     shape="The images keep their shape, and the targets have one row for each image",
-    otherwise="the images differ from share · image + (1 − share) · partner, image by image",
+    otherwise="the images differ from fraction · image + (1 − fraction) · partner, image by image",
     cases=[
-        Case(lambda: _mix_given(1), "a row of targets is share · target + (1 − share) · the partner's"),
+        Case(lambda: _mix_given(1), "a row of targets is fraction · target + (1 − fraction) · the partner's"),
         Case(lambda: _mix_given(1, b=1), "wrong targets for a batch of one. Does a squeeze() drop an axis of one?"),
         Case(lambda: _mix_given(0, 4, 1, 2, 3, 2, [1, 1, 0, 3]),
              "two images may have the same partner, and an image may be its own"),
     ], mistakes={
-        "the images are swapped: `share` is the image's own, 1 − share its partner's": _mix(lambda s, p: (1 - s, p)),
-        "all images were mixed by one share. Each has its own": _mix(lambda s, p: (s[:1].expand(len(s)), p)),
-        "all images were mixed by the mean share. Each has its own": _mix(lambda s, p: (s.mean().expand(len(s)), p)),
+        "the images are swapped: `fraction` is the image's, 1 − fraction its partner's": _mix(lambda s, p: (1 - s, p)),
+        "all images were mixed by one fraction. Each has its own": _mix(lambda s, p: (s[:1].expand(len(s)), p)),
+        "all images were mixed by the mean fraction. Each has its own": _mix(lambda s, p: (s.mean().expand(len(s)), p)),
         "you took the image whose partner i is, not images[partner[i]]": _mix(lambda s, p: (s, p.argsort())),
         "the images were not mixed": _mix(lambda s, p: (s * 0 + 1, p)),
         "the images are the partners alone": _mix(lambda s, p: (s * 0, p)),
         "you took the next image, not images[partner[i]]": _mix(lambda s, p: (s, torch.arange(len(p)).roll(-1))),
         "you took the image before, not images[partner[i]]": _mix(lambda s, p: (s, torch.arange(len(p)).roll(1))),
         "images were replaced one by one, so some partners were blends already. Use originals": _images(_in_place),
-        "the image itself is not multiplied by share": _images(lambda x, s, p: x + (1 - s)[:, None, None, None] * x[p]),
-        "both got share. The partner gets 1 − share": _images(lambda x, s, p: s[:, None, None, None] * (x + x[p])),
-        "share meets the images' last axis: use shape (b, 1, 1, 1)": _images(lambda x, s, p: s * x + (1 - s) * x[p]),
-        "share meets images' last axis: use shape (b, 1, 1, 1)": _images(lambda x, s, p: x * s + x[p] * (1 - s)),
+        "the image isn't multiplied by fraction": _images(lambda x, s, p: x + (1 - s)[:, None, None, None] * x[p]),
+        "both got fraction: partners get 1 − fraction": _images(lambda x, s, p: s[:, None, None, None] * (x + x[p])),
+        "fraction meets the images' last axis: use shape (b, 1, 1, 1)": _images(lambda x, s, p: s * x + (1 - s) * x[p]),
+        "fraction meets images' last axis: use shape (b, 1, 1, 1)": _images(lambda x, s, p: x * s + x[p] * (1 - s)),
         "the targets were not mixed: an image that is a quarter 3 should say so": _targets(lambda s, p: (s * 0 + 1, p)),
-        "the targets are swapped: `share` belongs to the image's own target": _targets(lambda s, p: (1 - s, p)),
+        "the targets are swapped: `fraction` belongs to the image's own target": _targets(lambda s, p: (1 - s, p)),
         "the targets are the larger part's. Mix them as the images": _targets(lambda s, p: ((s > 0.5).float(), p)),
-        "all targets were mixed by one share": _targets(lambda s, p: (s[:1].expand(len(s)), p)),
+        "all targets were mixed by one fraction": _targets(lambda s, p: (s[:1].expand(len(s)), p)),
         "the targets come from another partner than the images": _targets(lambda s, p: (s, p.argsort())),
         "the targets are those of the partner alone": _targets(lambda s, p: (s * 0, p)),
         "the targets were mixed half and half. Mix them as the images": _targets(lambda s, p: (s * 0 + 0.5, p)),

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 from tqdm import tqdm
 
+from vit_tutorial.old_names import OLD_NAMES, renamed
 from vit_tutorial.recipes import Recipe
 from vit_tutorial.runs import (
     FOLDER,
@@ -60,6 +61,7 @@ def run_sweep(
         ValueError: if the sweep has no such recipe, a seed is negative, or a row that is there cannot be read; see
             :func:`read_rows`.
     """
+    only = [renamed(recipe) for recipe in only]
     for recipe in only:
         check_option(f"recipe of the sweep {name!r}", recipe, sweep.recipes)
     for seed in seeds:
@@ -153,7 +155,8 @@ def read_rows(path: Path, sweep: Sweep) -> list[dict]:
     for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
-            variant, seed, recipe = row["variant"], row["seed"], recipe_from_dict(row["recipe"])
+            row["variant"] = variant = OLD_NAMES.get(row["variant"], row["variant"])
+            seed, recipe = row["seed"], recipe_from_dict(row["recipe"])
             counts = variant in sweep.recipes and recipe == replace(sweep.recipes[variant], seed=seed)
             if "broke" not in row and (lacking := {"test_accuracy", *LAST} - row.keys()):
                 raise KeyError(*sorted(lacking))

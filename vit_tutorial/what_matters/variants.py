@@ -67,7 +67,7 @@ def one_change(base: Recipe, **sizes: dict) -> dict[str, Recipe]:
         "constant-lr": replace(base, schedule="constant"),
         "no-warmup": replace(base, warmup=0.0),
         "no-clipping": replace(base, clip_grad=0.0),
-        "no-average": replace(base, ema=0.0),
+        "no-ema": replace(base, ema=0.0),
         "decay-0": replace(base, weight_decay=0.0),
         "decay-1": replace(base, weight_decay=1.0),
         "decay-all": replace(base, decay_all=True),

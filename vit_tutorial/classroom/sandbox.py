@@ -37,7 +37,7 @@ class Limits:
     unconfined: bool = False
 
 
-def run_apart(work: Callable[[], None], folder: Path, limits: Limits) -> tuple[str, float]:
+def run_sandboxed(work: Callable[[], None], folder: Path, limits: Limits) -> tuple[str, float]:
     """Run ``work`` in a fork that can write in ``folder`` alone; where that can't be had, it doesn't run.
 
     Returns:

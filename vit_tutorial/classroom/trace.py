@@ -16,17 +16,17 @@ import torch
 from safetensors.torch import load, save_file
 from torch import Tensor
 
-from vit_tutorial.classroom.apart import read_left
+from vit_tutorial.classroom.sandbox import read_left
 from vit_tutorial.exercises.declaration import Case, Exercise
 from vit_tutorial.exercises.guard import CheckFailed, Guard, NotAttempted, Raised, describe
-from vit_tutorial.exercises.outcomes import Told, Unusable, outcome
+from vit_tutorial.exercises.outcomes import RecordedAnswer, Unusable, outcome
 from vit_tutorial.exercises.probes import questions
 
 STORED = {torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.bool}
 STORED |= {torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8}
 
 
-def write_transcript(task: Exercise, guard: Guard, path: Path, watch: Callable[[Any], None]) -> None:
+def write_trace(task: Exercise, guard: Guard, path: Path, watch: Callable[[Any], None]) -> None:
     """Ask all questions of the engine, and write down what comes.
 
     Args:
@@ -37,7 +37,7 @@ def write_transcript(task: Exercise, guard: Guard, path: Path, watch: Callable[[
     """
     tensors: dict[str, Tensor] = {}
 
-    def told(ask: Callable[[], Any]) -> Any:
+    def record(ask: Callable[[], Any]) -> Any:
         try:
             found = ask()
         except (CheckFailed, NotAttempted) as error:
@@ -45,25 +45,25 @@ def write_transcript(task: Exercise, guard: Guard, path: Path, watch: Callable[[
         watch(found)
         return pack(found, tensors)  # at once: an answer may change later what it returned
 
-    asked = [told(lambda case=case: outcome(task, guard, case)) for case in questions(task)]
-    save_file(tensors, path, {"told": json.dumps(asked)})
+    asked = [record(lambda case=case: outcome(task, guard, case)) for case in questions(task)]
+    save_file(tensors, path, {"outcomes": json.dumps(asked)})
 
 
-def read_transcript(task: Exercise, path: Path) -> Told:
+def read_trace(task: Exercise, path: Path) -> RecordedAnswer:
     """The answer, as the engine can judge it.
 
     Raises:
-        ValueError: if the file is no whole transcript.
+        ValueError: if the file is no whole trace.
     """
     cases: Sequence[Case] = list(questions(task))
     try:
         content = read_left(path)
         tensors = load(content)  # checks the header, which says what was told
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        asked = json.loads(header["__metadata__"]["told"])
-        return Told(cases, [unpack(node, tensors) for node in asked])
+        asked = json.loads(header["__metadata__"]["outcomes"])
+        return RecordedAnswer(cases, [unpack(node, tensors) for node in asked])
     except Exception as error:  # whatever an answer may have put there
-        raise ValueError(f"no transcript: {type(error).__name__}") from None
+        raise ValueError(f"no trace: {type(error).__name__}") from None
 
 
 def pack(value: Any, tensors: dict[str, Tensor], depth: int = 20) -> Any:

@@ -1,4 +1,4 @@
-"""The vital signs distinguish sick models from healthy ones, and leave both as they were."""
+"""The vital symptoms distinguish sick models from healthy ones, and leave both as they were."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ from vit_tutorial.clinic import (
     patch_order_matters,
     patches_stay_together,
 )
-from vit_tutorial.clinic.signs import choices_of_epoch, evaluating, moved_by_patch, numbers_heard
+from vit_tutorial.clinic.symptoms import choices_of_epoch, count_dependencies, evaluating, moved_by_patch
 
 # Mean pooling, because a class token that attends across the batch never sees a pixel.
 CONFIG = ViTConfig(
@@ -45,7 +45,7 @@ def order_matters(model: nn.Module, images: torch.Tensor) -> bool:
     return patch_order_matters(model, images, (4, 2))
 
 
-SIGNS = {
+SYMPTOMS = {
     outputs_are_probabilities: (False, True, lambda: make_patient("softmax before cross-entropy", CONFIG)),
     images_are_independent: (True, False, lambda: make_patient("attention across the batch", CONFIG)),
     any_batch_size: (True, False, by_row),
@@ -58,9 +58,9 @@ SIGNS = {
 }
 
 
-@pytest.mark.parametrize("sign", SIGNS)
+@pytest.mark.parametrize("sign", SYMPTOMS)
 def test_sick_and_healthy_are_told_apart_and_left_in_their_modes(sign):
-    of_healthy, of_sick, make_sick = SIGNS[sign]
+    of_healthy, of_sick, make_sick = SYMPTOMS[sign]
     for expected, model in ((of_healthy, ViT(CONFIG)), (of_sick, make_sick())):
         model.blocks[0].eval()
         modes = [part.training for part in model.modules()]
@@ -147,10 +147,10 @@ def test_the_size_of_the_weights_does_not_matter_for_patches():
 
 
 def test_numbers_that_a_head_hears():
-    assert numbers_heard(lambda x: x - x.mean(dim=1, keepdim=True), torch.randn(1, 4, 6), 2) == 1  # its sum is 0
+    assert count_dependencies(lambda x: x - x.mean(dim=1, keepdim=True), torch.randn(1, 4, 6), 2) == 1  # its sum is 0
     x = torch.randn(2, 5, 12)
-    assert [numbers_heard(SlicedHeads(12, 3), x, number) for number in (0, 5, 11)] == [4, 4, 4]
-    assert numbers_heard(Attention(12, 3), x, 0) == 12
+    assert [count_dependencies(SlicedHeads(12, 3), x, number) for number in (0, 5, 11)] == [4, 4, 4]
+    assert count_dependencies(Attention(12, 3), x, 0) == 12
     assert heads_see_everything(Attention(12, 3), x) and not heads_see_everything(SlicedHeads(12, 3), x)
 
 

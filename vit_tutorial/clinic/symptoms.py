@@ -1,4 +1,4 @@
-"""Vital signs: what a healthy model does, one short function for each (chapter 12).
+"""Symptoms: what tells a sick model from a healthy one, one short function for each (chapter 12).
 
 The chapter's exercises have the reader write most of them, and :func:`~vit_tutorial.clinic.diagnose` asks them.
 ``True`` means healthy, except for ``outputs_are_probabilities``, where it is the bug. Those that take a model run it in
@@ -151,7 +151,7 @@ def patches_stay_together(embed: nn.Module, images: Float[Tensor, "b c H W"]) ->
     return all(moved_by_patch(embed, images, (ph, pw), patch).any(dim=1).sum() == 1 for patch in patches)
 
 
-def numbers_heard(attention: Callable[[Tensor], Tensor], x: Float[Tensor, "b n d"], number: int) -> int:
+def count_dependencies(attention: Callable[[Tensor], Tensor], x: Float[Tensor, "b n d"], number: int) -> int:
     """On how many of the ``d`` numbers of a token one number of the output depends."""
     x = x.detach().requires_grad_()
     with torch.enable_grad():
@@ -162,7 +162,7 @@ def numbers_heard(attention: Callable[[Tensor], Tensor], x: Float[Tensor, "b n d
 
 def heads_see_everything(attention: nn.Module, x: Float[Tensor, "b n d"]) -> bool:
     """Whether each number of the output depends on each number of a token."""
-    return all(numbers_heard(attention, x, number) == x.shape[-1] for number in range(x.shape[-1]))
+    return all(count_dependencies(attention, x, number) == x.shape[-1] for number in range(x.shape[-1]))
 
 
 def choices_of_epoch(select: Callable[[History], int]) -> list[int]:
