@@ -251,21 +251,15 @@ def _write(cells: list[dict], form: str) -> tuple[str, bytes]:
         code = [marker.format(i) + cell["source"] for i, cell in enumerate(cells) if cell["cell_type"] == "code"]
         return ".py", "\n\n".join(code).encode()
     text = json.dumps(notebook, indent=1 if form != "Colab" else None, ensure_ascii=form == "Colab")
-    if form == "BOM":
-        return ".ipynb", text.encode("utf-8-sig")
-    if form == "CRLF":
-        for cell in cells:
-            cell["source"] = cell["source"].replace("\n", "\r\n")
-        return ".ipynb", json.dumps(notebook, indent=1).replace("\n", "\r\n").encode()
-    if form == "UTF-16":
-        return ".ipynb", text.encode("utf-16")
     if form == "cut off":
         return ".ipynb", text.encode()[: text.index('"source": "## Hand in') + 10]
     return ".ipynb", text.encode()
 
 
-FORMS = ["as it is", "without ids", "nbformat 4.0", "Colab", "VS Code", ".py", ".py with markers", "BOM", "CRLF",
-         "UTF-16", "cut off", "hand-in file"]  # fmt: skip
+FORMS = [
+    *("as it is", "without ids", "nbformat 4.0", "Colab", "VS Code"),
+    *(".py", ".py with markers", "cut off", "hand-in file"),
+]
 FILES = ["{chapter}", "Untitled1", "{chapter} (2)", "Kopie von {chapter}", "final_FINAL", "Übung 3"]
 
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from vit_tutorial import diagnose, runs
-from vit_tutorial.clinic import PATIENTS
 from vit_tutorial.data import Dataset
 from vit_tutorial.recipes import RECIPES, make_model
 from vit_tutorial.runs import FOLDER, recipe_from_dict
@@ -44,27 +43,6 @@ def test_every_model_can_be_made_and_takes_its_images(name):
         assert len(held) == len(list(model.parameters())), variant
         if recipe.optimizer == "muon" and variant != "per-head slices":
             assert len(optimizer.parts[0].param_groups[0]["params"]) == 4 * recipe.model.depth, variant
-
-
-def test_the_clinic_has_every_model_that_is_sick_and_its_healthy_twin():
-    recipes = SWEEPS["clinic"].recipes
-    assert set(recipes) == {
-        *PATIENTS,
-        "healthy",
-        "healthy, mean pool",
-        "attention across the batch, mean pool",
-        "healthy, low rate",
-        "dead residual norm, low rate",
-    } - {"selection on the test set"}
-    base = recipes["healthy"]
-    changed = {"": base, "mean pool": replace(base, model=replace(base.model, pool="mean"))}
-    changed["low rate"] = replace(base, lr=base.lr / 4)
-    for variant, recipe in recipes.items():
-        name, _, setting = variant.partition(", ")
-        assert recipe.arch == ("vit" if name == "healthy" else f"patient:{name}")
-        assert recipe.model.final_norm == (name != "no final norm")
-        told = replace(recipe, arch="vit", model=replace(recipe.model, final_norm=True))
-        assert told == changed[setting]
 
 
 def test_two_variants_of_a_sweep_never_share_a_recipe():
