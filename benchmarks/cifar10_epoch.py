@@ -1,4 +1,4 @@
-"""Seconds for one pass over CIFAR-10 with 2.7 million parameters, data to metrics: ours beside published pipelines.
+"""Seconds for one epoch of CIFAR-10 with 2.7 million parameters, data to metrics: ours beside published pipelines.
 
     python benchmarks/cifar10_epoch.py [--repeats 3] [--images 45000] [--device cuda] [--compile]
         [--precision bf16]
@@ -7,11 +7,11 @@ Both train the same model (192 wide, 6 blocks, patches of 4×4) in batches of 12
 training and validation images. The tutorial is rebuilt as it was published: each image through PIL transforms in a
 ``DataLoader`` without workers, ``nn.MultiheadAttention`` as it comes, which returns the weights too, the norm before it
 computed three times, fp32, ``loss.item()`` at each step. Ours keeps the bytes on the device, changes whole batches
-there, in bf16 on a GPU and where ``--precision`` says so, and reads its sums once. Passes alternate, so that a busy
+there, in bf16 on a GPU and where ``--precision`` says so, and reads its sums once. Epochs alternate, so that a busy
 machine slows both. ``--images`` takes a part of the images, and as large a part of the validation's, for a CPU.
 
-On a GPU, the last lines give the share of the card's own rate for a large product of matrices in the precision of the
-training. What is loaded once in a run (files to bytes) is not part of a pass, on either side.
+On a GPU, the last lines give the fraction of the card's own rate for a large product of matrices in the precision of
+the training. What is loaded once in a run (files to bytes) is not part of an epoch, on either side.
 """
 
 import argparse
@@ -81,8 +81,8 @@ class TutorialViT(nn.Module):
         return self.head(self.norm(self.blocks(x))[:, 0])
 
 
-def published_pass(train: Dataset, val: Dataset, device: str) -> float:
-    """Seconds of one pass of the tutorials' loop."""
+def published_epoch(train: Dataset, val: Dataset, device: str) -> float:
+    """Seconds of one epoch of the tutorials' loop."""
     normalise = [T.ToTensor(), T.Normalize([0.5] * 3, [0.5] * 3)]
     changes = T.Compose([T.RandomHorizontalFlip(), T.RandomRotation(PUBLISHED.augment.degrees), *normalise])
     train_loader = DataLoader(ThroughPil(train, changes), batch_size=PUBLISHED.batch_size, shuffle=True)
@@ -108,8 +108,8 @@ def published_pass(train: Dataset, val: Dataset, device: str) -> float:
     return time.perf_counter() - start
 
 
-class OurPass:
-    """One pass after the other of a single run, so that what is compiled is compiled once."""
+class OurEpoch:
+    """One epoch after the other of a single run, so that what is compiled is compiled once."""
 
     def __init__(self, recipe: Recipe, train: Dataset, val: Dataset, device: str):
         self.recipe, self.train, self.val = recipe, train.to(device), val.to(device)
@@ -120,7 +120,7 @@ class OurPass:
         self.epoch = 0
 
     def __call__(self) -> float:
-        """Seconds of one pass."""
+        """Seconds of one epoch."""
         start = time.perf_counter()
         train_epoch(self.run, self.optimizer, self.train, self.epoch, self.recipe, self.ema)
         with self.ema.weights() if self.ema else nullcontext():
@@ -141,14 +141,14 @@ def main() -> None:
     whole, val = load_split(OURS, "train"), load_split(OURS, "val")
     train = whole[: options.images]
     val = val[: max(1, len(val) * len(train) // len(whole))]
-    # Long enough that the schedule goes on: a pass costs the same at every learning rate.
-    ours = OurPass(replace(OURS, **how), train, val, options.device)
+    # Long enough that the schedule goes on: an epoch costs the same at every learning rate.
+    ours = OurEpoch(replace(OURS, **how), train, val, options.device)
     # The same with the tutorials' recipe: what the pipeline alone brings, with the work for each image unchanged.
-    same = OurPass(replace(PUBLISHED, **how), train, val, options.device)
-    published_pass(train[:256], val[:128], options.device), ours(), same()  # the first is slower, and does not count
+    same = OurEpoch(replace(PUBLISHED, **how), train, val, options.device)
+    published_epoch(train[:256], val[:128], options.device), ours(), same()  # the first is slower, and does not count
     times: dict[str, list[float]] = {"published": [], "ours": [], "same recipe": []}
     for _ in range(options.repeats):
-        times["published"].append(published_pass(train, val, options.device))
+        times["published"].append(published_epoch(train, val, options.device))
         times["ours"].append(ours())
         times["same recipe"].append(same())
         print(", ".join(f"{name} {values[-1]:.2f} s" for name, values in times.items()), flush=True)
@@ -165,7 +165,7 @@ def main() -> None:
         # The validation images are only looked at: a third of the work of a training image.
         used = training_flops(OURS.model) * (len(train) + len(val) / 3) / our_recipe
         print(f"a product of 8192×8192 matrices, {dtype}: {peak / 1e12:.0f} TFLOP/s")
-        print(f"our pass: {used / 1e12:.1f} TFLOP/s, {used / peak:.1%} of that")
+        print(f"our epoch: {used / 1e12:.1f} TFLOP/s, {used / peak:.1%} of that")
 
 
 if __name__ == "__main__":

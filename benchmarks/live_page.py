@@ -4,7 +4,8 @@
     python benchmarks/live_page.py --throttle 1 4 6 --images 100
 
 A throttle of 4 slows the processor down four times, as the browser's own tools do: about a cheap telephone. The first
-image is told apart, for the browser compiles what it runs often. Wanted: 10 ms at full speed, 40 ms at a throttle of 4.
+image is listed separately, because the browser compiles what it runs often. The goal is 10 ms at full speed, and 40 ms
+at a throttle of 4.
 """
 
 import argparse

@@ -1,12 +1,12 @@
-"""Seconds for one pass over MNIST, from the data on disk to the mean loss: ours beside a published tutorial's.
+"""Seconds for one epoch of MNIST, from the data on disk to the mean loss: ours beside a published tutorial's.
 
     python benchmarks/mnist_epoch.py [--repeats 3] [--images 60000]
 
 Both train the same model (5,689 parameters, batches of 128, Adam). The tutorial's pipeline is rebuilt here as it was
 published: torchvision's MNIST with ``Resize`` and ``ToTensor`` for each image in a ``DataLoader``, heads in a Python
 loop, ``loss.item()`` at each step. Ours resizes once in a run and keeps the bytes in memory; it counts the accuracy,
-too. Both read their files once in a run, and each of the recipe's 5 passes is charged a fifth of what stands in front
-of the first. Passes alternate, so that a busy machine slows both.
+too. Both read their files once in a run, and each of the recipe's 5 epochs is charged a fifth of what precedes
+the first. Epochs alternate, so that a busy machine slows both.
 """
 
 import argparse
@@ -57,8 +57,8 @@ class TutorialViT(nn.Module):
         return self.classifier(self.blocks(x)[:, 0])
 
 
-def tutorial_pass(num_images: int) -> tuple[float, float]:
-    """Seconds of one pass of the tutorial's loop: in all, and without reading the files."""
+def tutorial_epoch(num_images: int) -> tuple[float, float]:
+    """Seconds of one epoch of the tutorial's loop: in all, and without reading the files."""
     model = TutorialViT()
     assert sum(p.numel() for p in model.parameters()) == 5689
     optimizer, criterion = torch.optim.Adam(model.parameters(), lr=5e-3), nn.CrossEntropyLoss()
@@ -77,8 +77,8 @@ def tutorial_pass(num_images: int) -> tuple[float, float]:
     return end - start, end - loaded
 
 
-def our_pass(num_images: int) -> tuple[float, float]:
-    """Seconds of one pass of ours: in all, and without reading and resizing the images."""
+def our_epoch(num_images: int) -> tuple[float, float]:
+    """Seconds of one epoch of ours: in all, and without reading and resizing the images."""
     recipe = replace(RECIPES["mnist-published"], epochs=1)
     model = make_model(recipe)
     optimizer = make_optimizer(model, recipe)
@@ -98,20 +98,20 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=60_000)
     options = parser.parse_args()
     load_dataset("mnist", "test")  # downloaded, if need be, before the clock runs
-    tutorial_pass(1280), our_pass(1280)
-    passes = {"tutorial": tutorial_pass, "ours": our_pass}
-    times = {name: [] for name in passes}
+    tutorial_epoch(1280), our_epoch(1280)
+    pipelines = {"tutorial": tutorial_epoch, "ours": our_epoch}
+    times = {name: [] for name in pipelines}
     for _ in range(options.repeats):
-        for name, one_pass in passes.items():
-            times[name].append(one_pass(options.images))
+        for name, one_epoch in pipelines.items():
+            times[name].append(one_epoch(options.images))
             whole, itself = times[name][-1]
-            print(f"{name}: {whole:.1f} s, of which the pass itself {itself:.1f} s", flush=True)
+            print(f"{name}: {whole:.1f} s, of which the epoch itself {itself:.1f} s", flush=True)
     first, later = {}, {}
     for name, taken in times.items():
         first[name], later[name] = (statistics.median(seconds) for seconds in zip(*taken, strict=True))
-    mean = {name: later[name] + (first[name] - later[name]) / EPOCHS for name in passes}
+    mean = {name: later[name] + (first[name] - later[name]) / EPOCHS for name in pipelines}
     print(f"{options.images:,} images, {torch.get_num_threads()} threads, medians of {options.repeats}:")
-    for label, spent in ((f"a pass of a run of {EPOCHS}", mean), ("the first pass alone", first)):
+    for label, spent in ((f"an epoch of a run of {EPOCHS}", mean), ("the first epoch alone", first)):
         slow, fast = spent.values()
         print(f"{label}: {slow:.1f} s against {fast:.1f} s, ratio {slow / fast:.1f}×")
 

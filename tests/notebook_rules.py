@@ -176,7 +176,7 @@ def paired(notebook: nbformat.NotebookNode) -> dict[str, tuple[str, str, str]]:
     """Each exercise's function name, stub and solution.
 
     Raises:
-        ValueError: when an exercise has no solution of its own, or a solution no exercise.
+        ValueError: if an exercise has no solution of its own, or a solution no exercise.
     """
     calls, answers = exercise_calls(notebook), solutions(notebook)
     pairs = {}

@@ -275,10 +275,10 @@ def test_gradients_are_of_the_predicted_class_unless_told_and_leave_the_model_al
 @pytest.mark.parametrize(
     ("classes", "message"),
     [
-        ([1], r"4 images need 4 rows of class numbers, got shape \(1,\)"),  # not a gradient of 0 for the others
-        ([1, 0, 2, 3, 4], r"4 images need 4 rows of class numbers, got shape \(5,\)"),
-        ([0, 7, 1, 2], "there is no class 7: class numbers are 0 to 6"),
-        ([0, -1, 1, 2], "there is no class -1: class numbers are 0 to 6"),
+        ([1], r"4 images need 4 rows of class indices, got shape \(1,\)"),  # not a gradient of 0 for the others
+        ([1, 0, 2, 3, 4], r"4 images need 4 rows of class indices, got shape \(5,\)"),
+        ([0, 7, 1, 2], "there is no class 7: class indices are 0 to 6"),
+        ([0, -1, 1, 2], "there is no class -1: class indices are 0 to 6"),
     ],
 )
 def test_classes_that_do_not_fit_are_refused(classes, message, no_shape_checks):

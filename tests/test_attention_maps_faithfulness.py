@@ -83,13 +83,13 @@ def test_hiding_all_none_or_one_twice():
 
 @pytest.mark.parametrize("number", [4, -1])
 def test_a_patch_that_is_not_there_is_refused(number):
-    with pytest.raises(ValueError, match=f"there is no patch {number}: patch numbers are 0 to 3"):
+    with pytest.raises(ValueError, match=f"there is no patch {number}: patch indices are 0 to 3"):
         hide_patches(torch.rand(1, 1, 4, 6), torch.tensor([[0, number]]), (2, 3))
 
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_too_few_or_too_many_rows_of_patches_are_refused(rows, no_shape_checks):
-    with pytest.raises(ValueError, match=rf"2 images need 2 rows of patch numbers, got shape \({rows}, 1\)"):
+    with pytest.raises(ValueError, match=rf"2 images need 2 rows of patch indices, got shape \({rows}, 1\)"):
         hide_patches(torch.rand(2, 1, 4, 6), torch.ones(rows, 1, dtype=torch.long), (2, 3))
 
 
@@ -114,7 +114,7 @@ def test_saliency_is_gradient_times_pixel_summed_over_each_patch():
     with torch.no_grad():
         torch.testing.assert_close(patch_saliency(model, images, classes), want)
     assert not images.requires_grad
-    with pytest.raises(ValueError, match="there is no class 5: class numbers are 0 to 4"):
+    with pytest.raises(ValueError, match="there is no class 5: class indices are 0 to 4"):
         patch_saliency(model, images, torch.tensor([0, 1, 5]))
 
 

@@ -482,10 +482,10 @@ def test_zips_in_zips_and_a_folder_around_all(tmp_path):
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"\x00\x01", "no JSON"),
+        (b"\x00\x01", "isn't JSON"),
         (b"{", "broken JSON"),
         (b'{"cells": 3}', "no cells"),
-        (b"", "no JSON"),
+        (b"", "isn't JSON"),
     ],
 )
 def test_what_cannot_be_read_says_why(tmp_path, content, problem):
@@ -542,7 +542,7 @@ def test_encodings(tmp_path, encoding):
 
 def test_nothing_to_read(tmp_path):
     (tmp_path / "photo.jpg").write_bytes(b"x")
-    with pytest.raises(ValueError, match="holds no notebook"):
+    with pytest.raises(ValueError, match="has no notebook"):
         read_submissions(tmp_path)
     with pytest.raises(ValueError, match="there is no"):
         read_submissions(tmp_path / "nowhere")

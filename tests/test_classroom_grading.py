@@ -93,7 +93,7 @@ def test_no_answer_gets_the_place_of_a_trusted_module():
         module = {"__name__": "vit_tutorial.exercises"}
         reference = _tripwire("unpatchify", lambda: "called", {id(module): module})
         del module
-        with pytest.raises(Refused, match="which is what unpatchify is to be"):
+        with pytest.raises(Refused, match="which is what unpatchify should do"):
             eval("reference()", {"reference": reference})
 
 
@@ -301,7 +301,7 @@ def test_a_transcript_is_judged_as_the_answer_itself(name, tmp_path):
 def test_a_forged_transcript_is_none(tmp_path):
     for content in (b"", b"right", b"\x08\x00\x00\x00\x00\x00\x00\x00{}      "):
         (tmp_path / "told").write_bytes(content)
-        with pytest.raises(ValueError, match="no trace"):
+        with pytest.raises(ValueError, match="not a trace"):
             read_trace(find("patchify"), tmp_path / "told")
 
 

@@ -135,7 +135,7 @@ def test_sweep_prints_runs_that_broke(own_folder, monkeypatch, capsys):
     main(["sweep", "mnist", "--quiet", "--device", "cpu"])
     printed = capsys.readouterr().out
     assert "base: val accuracy 25.00% (25.00%) test accuracy 50.00% (50.00%)" in printed
-    assert "base: seed 1 broke: the loss is nan at step 3 of 9" in printed
+    assert "base: seed 1 diverged: the loss is nan at step 3 of 9" in printed
 
 
 def test_sweep_prints_means_and_writes_rows(own_folder, monkeypatch, capsys):
@@ -273,7 +273,7 @@ def test_what_does_not_arrive_in_time_is_no_error_unless_nothing_may_stand_in(mo
     assert told == [
         f"data root: {own_folder}",
         "MNIST: already here",
-        "CIFAR-10: not to be had (download is off); drawn shapes stand in",
+        "CIFAR-10: not available (download is off); drawn shapes stand in",
     ]
     monkeypatch.setenv("VIT_TUTORIAL_STRICT", "1")
     main(["data", "--minutes", "0.1", "mnist"])
@@ -313,7 +313,7 @@ def test_data_fetches_published_weights_too(monkeypatch, capsys, own_folder):
         (["handout", "out", "--chapters", "13"], "chapters are numbers from 1 to 12, as in 1-3,8; got '13'"),
         (["handout", "out", "--url", "here"], "--url wants a folder such as https://github.com/.*, got 'here'"),
         (["handout", "out", "--points", "nope"], "No such file or directory: 'nope'"),
-        (["grade", "nope", "--out", "g.csv"], "there is no nope: a folder or a zip of submissions is wanted"),
+        (["grade", "nope", "--out", "g.csv"], "there is no nope; submissions must be a folder or a zip"),
         (["sweep", "mnist", "--seeds", "0", "-1"], "seed must be an int of at least 0, got -1"),
         (["train", "digits", "--device", "gpu"], "--device must be cpu, cuda or cuda:N, got 'gpu'"),
         (["evaluate", "digits", "--device", "cuda:99"], r"--device cuda:99 is not available, CUDA GPUs found: \d"),

@@ -273,14 +273,14 @@ def test_img_size(root):
 @pytest.mark.parametrize("name", ["mnist", "cifar10"])
 def test_without_data_and_network(tmp_path, no_network, name):
     title = {"mnist": "MNIST", "cifar10": "CIFAR-10"}[name]
-    message = rf"{title} is not at hand: .* its download failed: .*refused.*VIT_TUTORIAL_DATA\.$"
+    message = rf"{title} is missing: .* its download failed: .*refused.*VIT_TUTORIAL_DATA\.$"
     with pytest.raises(FileNotFoundError, match=message):
         load_dataset(name, root=tmp_path / "new")
     assert visible(tmp_path) == []
 
 
 def test_fallback_warns(tmp_path, no_network):
-    with pytest.warns(UserWarning, match=r"MNIST is not at hand.*refused.* Going on with 'digits' instead"):
+    with pytest.warns(UserWarning, match=r"MNIST is missing.*refused.* Going on with 'digits' instead"):
         dataset = load_dataset("mnist", "val", root=tmp_path, fallback="digits")
     assert dataset.variant == "scikit-learn's digits"
     with pytest.warns(UserWarning, match="download is off"):
@@ -290,7 +290,7 @@ def test_fallback_warns(tmp_path, no_network):
 
 def test_nothing_stands_in_where_the_book_is_published(monkeypatch, tmp_path, no_network):
     monkeypatch.setenv("VIT_TUTORIAL_STRICT", "1")
-    with pytest.raises(FileNotFoundError, match=r"MNIST is not at hand.*VIT_TUTORIAL_STRICT is set, so 'digits' may"):
+    with pytest.raises(FileNotFoundError, match=r"MNIST is missing.*VIT_TUTORIAL_STRICT is set, so 'digits' may"):
         load_dataset("mnist", "val", root=tmp_path, fallback="digits")
     monkeypatch.setenv("VIT_TUTORIAL_STRICT", "0")
     with pytest.warns(UserWarning, match="Going on with 'digits' instead"):

@@ -146,7 +146,7 @@ def test_processes_that_ask_at_once_fetch_once(tmp_path):
 
 
 def test_download_switched_off(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"Set is not at hand: .*side lacks a, b, and download is off\. Put"):
+    with pytest.raises(FileNotFoundError, match=r"Set is missing: .*side lacks a, b, and download is off\. Put"):
         ensure("Set", tmp_path, "side", FILES, None)
     assert visible(tmp_path) == []
 
@@ -459,7 +459,7 @@ def test_a_line_tells_why_there_is_none_and_what_stands_in(mnist_host):
     mnist_host.files.clear()
     assert fetch_and_report("mnist") == (
         False,
-        "MNIST: not to be had (127.0.0.1: 404 Not Found); small digits stand in",
+        "MNIST: not available (127.0.0.1: 404 Not Found); small digits stand in",
     )
 
 
@@ -474,7 +474,7 @@ def test_a_set_that_takes_too_long_is_left_and_nothing_waits_in_a_cell(mnist_hos
     monkeypatch.setenv("VIT_TUTORIAL_DOWNLOAD", "0")
     mnist_host.requests.clear()
     fetch("mnist")
-    with pytest.warns(UserWarning, match=r"MNIST is not at hand: .* and download is off\. .* Going on with 'digits'"):
+    with pytest.warns(UserWarning, match=r"MNIST is missing: .* and download is off\. .* Going on with 'digits'"):
         load_dataset("mnist", "test", fallback="digits")
     assert mnist_host.requests == []
     assert capsys.readouterr().out == ""
@@ -489,5 +489,5 @@ def test_to_wait_is_offered_where_that_helps(monkeypatch, tmp_path):
         monkeypatch.setattr(official, "url", host.url(official.filename))
         there, said = fetch_and_report("cifar10", patience=1.0, progress=False)
     assert not there
-    assert said.startswith("CIFAR-10: not to be had (127.0.0.1: 404 Not Found; 127.0.0.1: at ")
+    assert said.startswith("CIFAR-10: not available (127.0.0.1: 404 Not Found; 127.0.0.1: at ")
     assert said.endswith("minute more); drawn shapes stand in. To wait for it: vit-tutorial data cifar10")

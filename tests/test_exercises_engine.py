@@ -89,7 +89,7 @@ def spoils_its_graph(x):
 
 NOTED = [
     ("", centre), ("the result is torch.float64, ours torch.float32", lambda x: centre(x.double())),
-    ("do not stand in memory in order", lambda x: centre(x.view(-1, x.shape[-1])).view(x.shape)),
+    ("that isn't contiguous", lambda x: centre(x.view(-1, x.shape[-1])).view(x.shape)),
     ("fails for float64", lambda x: x - x @ torch.full((x.shape[-1], 1), 1 / x.shape[-1])),
     ("no gradient flows back", lambda x: centre(x.detach())), ("no gradient flows", torch.no_grad()(centre)),
     ("a part of the computation is hidden", lambda x: x - x.detach().mean(dim=-1, keepdim=True)),
@@ -140,14 +140,14 @@ WANT = torch.tensor([[1.0, 2, 4], [3, 5, 9]])
 @pytest.mark.parametrize(
     ("got", "seen"),
     [
-        (-WANT, "the sign is turned round, e.g. at [0, 0]: expected 1, got -1"),
+        (-WANT, "the sign is flipped, e.g. at [0, 0]: expected 1, got -1"),
         (WANT / 3, "yours is 0.3333 times the right result"), (WANT - 2, "yours is off by -2 everywhere"),
         (WANT + torch.tensor([[0.0], [1]]), "only index 1 of axis 0 is wrong"),
         (WANT + torch.tensor([0.0, 2, 1]), "only index 0 of axis 1 is right"),
         (WANT.flip(1), "reversed along axis 1"), (WANT.roll(1, 1), "shifted by one along axis 1"),
         (WANT * torch.tensor([[2.0], [3]]), "along axis 1 yours is right up to a factor"),
         (WANT + torch.eye(2, 3) / 2000, "nearly right, off by at most 0.0005"),
-        (torch.tensor([[1.0, 3, 2], [5, 4, 9]]), "the right ones in the wrong places"),
+        (torch.tensor([[1.0, 3, 2], [5, 4, 9]]), "right, but in the wrong places"),
         (WANT / (WANT != 4), "some numbers are infinite"), ((WANT - 4) / (WANT - 4), "some numbers are NaN"),
         (WANT > 3, "the result has dtype torch.bool, expected torch.float32"),
         (WANT**2, "e.g. at [0, 1]: expected 2, got 4"),
@@ -159,8 +159,8 @@ def test_what_strikes_one_about_wrong_numbers(got, seen):
 
 
 def test_what_strikes_one_about_a_wrong_shape():
-    assert wrong_shape(WANT.T, WANT, 1e-5) == "the numbers are right, the axes stand in another order"
-    assert wrong_shape(WANT.flatten(), WANT, 1e-5) == "the numbers are right; only the axes are cut otherwise"
+    assert wrong_shape(WANT.T, WANT, 1e-5) == "the values are right, but the axes are in another order"
+    assert wrong_shape(WANT.flatten(), WANT, 1e-5) == "the values are right, but the axes are split differently"
     assert wrong_shape(WANT.T.flatten(), WANT, 1e-5) == wrong_shape(WANT[:1], WANT, 1e-5) == ""
 
 
@@ -201,7 +201,7 @@ HALF = Exercise(reference=half, truth=half, cases=[Case(lambda: (6,)), ODD], exa
         (POSITIVE, lambda x: True, "minus one is not positive"),
         (POSITIVE, lambda x: False, "ones are positive"),
         (POSITIVE, lambda x: bool((x <= 0).any()),
-         "every answer is turned round: True means that all numbers are positive"),
+         "every answer is inverted: True means that all numbers are positive"),
         (POSITIVE, lambda x: bool((x > 0).any()), "one positive number is not enough"),
         (POSITIVE, lambda x: bool((x >= 0).all()), "zero is not positive"),
         (POSITIVE, lambda x: x > 0, "expected True or False, got Tensor(3,)"),
@@ -209,7 +209,7 @@ HALF = Exercise(reference=half, truth=half, cases=[Case(lambda: (6,)), ODD], exa
         # A refusal is wanted where the truth refuses.
         (HALF, half, ""),
         (HALF, lambda number: number // 2, "3 was returned. 7 is odd"),
-        (HALF, refusing(TypeError, "7 and 2"), "A ValueError is wanted, TypeError was raised. 7 is odd"),
+        (HALF, refusing(TypeError, "7 and 2"), "expected a ValueError, but TypeError was raised. 7 is odd"),
         (HALF, refusing(ValueError, "odd"), "the ValueError says 'odd': state both values, here 7 and 2"),
         (HALF, refusing(NotImplementedError, "7 and 2"), "NotImplementedError was raised"),
         (HALF, lambda number: number / 2 if number % 2 == 0 else half(number), "you returned 3.0; expected"),

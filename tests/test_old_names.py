@@ -1,9 +1,14 @@
 """Old names go on working: in notebooks, commands, runs, sweeps and answers."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from vit_tutorial import recipes
 from vit_tutorial.classroom.answers import find_answer, statements
+from vit_tutorial.classroom.grading import read_points
+from vit_tutorial.classroom.submissions import FORMAT, read_submissions
 from vit_tutorial.cli import main
 from vit_tutorial.config import PRESETS
 from vit_tutorial.exercises import CHAPTERS, find
@@ -53,17 +58,27 @@ def test_an_own_run_keeps_its_old_name(tmp_path, monkeypatch):
     assert find_run("mnist-seed").name == "mnist-published"  # the chapters read what was recorded
 
 
-def test_an_old_answer_counts_as_one_to_the_renamed_exercise():
+def test_an_old_answer_counts_as_one_to_the_renamed_exercise(tmp_path):
     cell = (
         'def update_average(a, b, c, d):\n    return a\n\nupdate_average = exercise("update_average", update_average)'
     )
     answer = find_answer("update_ema", statements([("code", cell)]), EXERCISES)
     assert (answer.status, answer.source) == ("", "def update_ema(a, b, c, d):\n    return a\n")
+    handed = json.dumps({"format": FORMAT, "answers": {"update_average": {"source": cell}}})
+    (tmp_path / "hand-in.json").write_text(handed, encoding="utf-8")
+    assert [file.only for file in read_submissions(tmp_path)] == ["update_ema"]
+    (tmp_path / "points.toml").write_text("update_average = 2", encoding="utf-8")
+    assert read_points(tmp_path / "points.toml") == {"update_ema": 2}
 
 
-def test_the_command_takes_an_old_name_and_says_the_new_one(capsys):
+def test_the_command_takes_an_old_name_and_says_the_new_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit):
         main(["train", "mnist-seed", "--name", "mnist-seed", "--epochs", "0"])
     said = capsys.readouterr().err
     assert said.startswith("vit-tutorial: mnist-seed is now called mnist-published\nvit-tutorial: epochs must be")
+    (tmp_path / "runs/mnist-seed").mkdir(parents=True)
+    with pytest.raises(SystemExit):
+        main(["train", "mnist-seed", "--epochs", "0"])
+    assert f"{Path('runs/mnist-seed')} resumes with --name mnist-seed\n" in capsys.readouterr().err
     assert current_name("mnist-seed-7") == "mnist-seed-7"  # nobody recorded that: a run of somebody's own

@@ -297,14 +297,14 @@ MISFITS = {
     "embed_dim 24 with depth 2 is no published size: pass num_heads": (torchvision_model, as_it_is, {}),
     "embed_dim 24 is not divisible by num_heads 5": (torchvision_model, as_it_is, {"num_heads": 5}),
     r"rows for 25 patches, but img_size \(36, 36\) .* has 36": (torchvision_model, as_it_is, THREE | {"img_size": 36}),
-    "21 patches, which make no square: pass the img_size": (OBLONG, as_it_is, THREE),
+    "21 patches, which is not a square number: pass the img_size": (OBLONG, as_it_is, THREE),
     r"2 missing \(blocks.0.mlp.fc2.weight, blocks.0.mlp.fc2.bias\)\. They differ in the blocks 0: ": (
         torchvision_model,
         without("layer_0.mlp.3"),
         THREE,
     ),
     "2 missing .*part of the file": (timm_model, lambda s: {n: v for n, v in s.items() if n[:5] != "norm."}, THREE),
-    "not whole: blocks.1.attn.key.bias is missing": (hugging_face_model, without("layers.1.attention.k_proj.b"), THREE),
+    "incomplete: blocks.1.attn.key.bias is": (hugging_face_model, without("layers.1.attention.k_proj.b"), THREE),
     r"read off: pos_embed missing among cls_token, .* more\. A fixed table is not stored: use load_recorded, or": (
         timm_model,
         without("pos_embed"),
@@ -315,7 +315,7 @@ MISFITS = {
     r"4 unexpected \(blocks.0.ls1.gamma, ": (partial(timm_model, init_values=0.1), as_it_is, THREE),
     "1 unexpected .vit.pooler.bias": (hugging_face_model, lambda s: s | {"vit.pooler.bias": torch.zeros(24)}, THREE),
     "All begin with 'module.', .* take it off": (timm_model, lambda s: {f"module.{n}": v for n, v in s.items()}, THREE),
-    r"neither ours .*conv1.weight, .* 118 more\. Wanted": (torchvision.models.resnet18, as_it_is, {}),
+    r"neither ours .*conv1.weight, .* 118 more\. Pass": (torchvision.models.resnet18, as_it_is, {}),
     "none at all": (timm_model, lambda s: {}, {}),
 }
 
@@ -515,10 +515,10 @@ def test_a_stranger_s_pickle_does_not_run(tmp_path, monkeypatch):
 
 def test_what_is_no_state_dict(tmp_path):
     torch.save({"model": ViT(CONFIG).state_dict(), "epoch": 3}, tmp_path / "a.pth")
-    with pytest.raises(ValueError, match="no state dict but holds model, epoch"):
+    with pytest.raises(ValueError, match="isn't a state dict, but holds model, epoch"):
         load_pretrained(tmp_path / "a.pth")
     torch.save([1], tmp_path / "a.pth")
-    with pytest.raises(ValueError, match="no state dict but holds list"):
+    with pytest.raises(ValueError, match="isn't a state dict, but holds list"):
         load_pretrained(tmp_path / "a.pth")
     with pytest.raises(
         FileNotFoundError, match="there is no file vit_b_17, and published weights are called vit_b_16,"
@@ -564,7 +564,7 @@ def test_the_first_use_downloads_and_the_second_does_not(host, tmp_path, capsys)
 
 def test_a_download_that_breaks_off_is_not_used_and_the_next_one_works(host, tmp_path):
     host.broken = True
-    with pytest.raises(FileNotFoundError, match=r"vit_b_16 is not at hand: .* http://127.*: IncompleteRead"):
+    with pytest.raises(FileNotFoundError, match=r"vit_b_16 is missing: .* http://127.*: IncompleteRead"):
         load_pretrained("vit_b_16", num_heads=3, progress=False)
     assert cached(tmp_path) == []
     host.broken = False
@@ -616,7 +616,7 @@ def test_without_a_network(host, tmp_path):
     host.stop()
     with pytest.raises(
         FileNotFoundError,
-        match=r"vit_b_16 is not at hand: .*hub/checkpoints lacks fake-\w+.pth, .* failed: http.*refused.*TORCH_HOME",
+        match=r"vit_b_16 is missing: .*hub/checkpoints lacks fake-\w+.pth, .* failed: http.*refused.*TORCH_HOME",
     ):
         load_pretrained("vit_b_16", progress=False)
     assert cached(tmp_path) == []

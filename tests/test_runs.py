@@ -304,7 +304,7 @@ def test_a_finished_run_is_not_trained_again(monkeypatch, tmp_path):
     metrics = run_once("digits", TINY, tmp_path / "mine", progress=False)
     monkeypatch.setattr(runs, "fit", lambda *args, **kwargs: pytest.fail("it trains again"))
     assert run_once("digits", TINY, tmp_path / "mine", progress=False) == json.loads(json.dumps(metrics))
-    with pytest.raises(ValueError, match=r"mine holds a finished run with another epochs: 2, asked for is 3"):
+    with pytest.raises(ValueError, match=r"mine holds a finished run with another epochs: 2, not 3"):
         run_once("digits", replace(TINY, epochs=3), tmp_path / "mine", progress=False)
 
 
@@ -327,7 +327,7 @@ def test_a_finished_run_of_an_older_version_is_the_same_run(tmp_path):
     del metrics["recipe"]["images"]
     (tmp_path / "metrics.json").write_text(json.dumps(metrics))
     assert run_once("digits", TINY, tmp_path, progress=False) == json.loads(json.dumps(metrics))
-    with pytest.raises(ValueError, match=r"with another images: 0, asked for is 9\. Delete the folder"):
+    with pytest.raises(ValueError, match=r"with another images: 0, not 9\. Delete the folder"):
         run_once("digits", replace(TINY, images=9), tmp_path, progress=False)
 
 

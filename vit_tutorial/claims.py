@@ -1,4 +1,4 @@
-"""What the text says in numbers, held to the data."""
+"""Check what the text says in numbers against the data."""
 
 import ast
 import inspect
@@ -13,17 +13,17 @@ HARMLESS = {"abs", "float", "int", "item", "len", "max", "mean", "min", "norm", 
 
 
 def claim(phrase: str | None, holds: Any, *, when: Any = True) -> None:
-    """Hold a phrase of the text above to what was measured.
+    """Check a phrase of the text above against what was measured.
 
-    A claim that does not hold is one line for a reader, who may have changed a number, and an error where the book is
-    built (``VIT_TUTORIAL_CHECK=1``).
+    A claim that does not hold prints one line for a reader, who may have changed a number, and is an error where the
+    book is built (``VIT_TUTORIAL_CHECK=1``).
 
     Args:
-        phrase: as the text has it; a test wants it there. None where the text shows something and doesn't put it into
-            words that could be quoted.
+        phrase: as the text has it; a test looks for it there. None if the text shows something without words that
+            could be quoted.
         holds: whether the measurement agrees: one truth value, a bool or a tensor or array with one element.
-        when: whether the phrase is about this run: False where stand-in data or another budget were used. Such a
-            claim is not checked.
+        when: whether the phrase is about this run: False if stand-in data or another budget were used. Such a claim
+            is not checked.
 
     Raises:
         AssertionError: if the measurement does not agree and ``VIT_TUTORIAL_CHECK`` is 1.

@@ -43,7 +43,7 @@ Flag = FlagCreatePairsOff[bool]  # --quiet, without --no-quiet
 
 
 def _best_device() -> str:
-    """A GPU if there is one. Not a Mac's (MPS): none of this package's tests has run on one."""
+    """A GPU if there is one. Not a Mac's (MPS): this package has not been tested on one."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -71,7 +71,7 @@ def _announce(recipe: Recipe, device: str) -> None:
 
 
 def _expected_seconds(model: torch.nn.Module, recipe: Recipe, num_images: int, device: str) -> float:
-    """Measured on steps that change nothing, with more and more images until one takes a second."""
+    """Measured on training steps with a learning rate of 0, with more and more images until one takes a second."""
     still = replace(recipe, lr=0.0, compile=False)
     shape = (recipe.model.in_chans, *recipe.model.img_size)
     for images in (1, 1, 8, min(recipe.batch_size, num_images)):  # the first call is slower than the others
@@ -124,7 +124,7 @@ class Train:
         name: name of the run.
         device: cpu, cuda or cuda:N.
         no_weights: keep the metrics only.
-        quiet: show no progress bar and no summary before training.
+        quiet: don't show a progress bar and a summary before training.
     """
 
     named: Annotated[AnyRecipe, arg(name="")]
@@ -208,7 +208,7 @@ class Sweep:
                 print(f" {split} accuracy {sum(found) / len(found):.2%} ({each})", end="")
             print()
         for row in load_sweep(self.name, broken=True):
-            print(f"{row['variant']:>18}: seed {row['seed']} broke: {row['broke']}")
+            print(f"{row['variant']:>18}: seed {row['seed']} diverged: {row['broke']}")
         print(f"rows: {folder / self.name}.jsonl, and those recorded with the package")
 
 
@@ -245,13 +245,13 @@ class Evaluate:
 class Predict:
     """Classify images with a finished run: your own run in runs/, else the recorded one.
 
-    Prints the three likeliest classes of each image. A run on digits, such as mnist, wants white ones on black, of
-    one size and centred: a picture of a digit on paper is made so first, and what was done is printed.
+    Prints the three likeliest classes of each image. A run on digits, such as mnist, takes white ones on black, of
+    one size and centred: a picture of a digit on paper is converted first, and what was done is printed.
 
     Args:
         name: of the run.
         images: files.
-        maps: file for a figure that shows, on each image, the patches that speak for its class.
+        maps: file for a figure that shows, on each image, the patches that support its class.
         device: cpu, cuda or cuda:N.
     """
 
@@ -340,8 +340,8 @@ class Data:
 
     Args:
         names: mnist, cifar10, digits, shapes, folder:PATH, or published weights such as vit_b_16.
-        minutes: give up what would take longer. What is missing is then no error, unless $VIT_TUTORIAL_STRICT is set,
-            and sizes aren't printed: `make book` fetches like that.
+        minutes: give up what would take longer. Missing files are then not an error, unless $VIT_TUTORIAL_STRICT is
+            set, and sizes aren't printed: `make book` uses this.
     """
 
     names: Annotated[
@@ -394,7 +394,7 @@ class Handout:
         out: folder for the copies.
         chapters: such as 1-5 or 1,3,8.
         points: TOML file with lines such as `patchify = 2`; the exercises show them.
-        url: folder on GitHub where the copies will lie; Colab badges open them there, and without it there are none.
+        url: folder on GitHub where the copies will be; Colab badges open them there. Without it there are no badges.
         exercises: Python file with EXERCISES of your own, which have points, too.
     """
 
@@ -415,8 +415,8 @@ class Handout:
 class Grade:
     """Grade what students handed in: notebooks, .py files and hand-in files, found by their functions' names.
 
-    Each answer runs in a process of its own, with limits: it writes in a folder of its own, and sees no other files.
-    Where the system can't keep it in there, as on macOS, nothing runs. The same command resumes after an interruption.
+    Each answer runs in a process of its own, with limits: it writes in its own folder, and can't open other files. If
+    the system can't confine it, as on macOS, nothing runs. The same command resumes after an interruption.
 
     Args:
         submissions: a folder or a zip, as Moodle, Canvas and others make it.
@@ -428,7 +428,7 @@ class Grade:
         seconds: CPU time for an answer.
         memory: megabytes for an answer, beyond what PyTorch takes.
         jobs: answers at once.
-        unconfined: go on where the system can't keep answers out of your files; for a container, and never as root.
+        unconfined: go on even if the system can't keep answers out of your files; for a container, and never as root.
         quiet: show no progress bar.
     """
 
@@ -490,7 +490,8 @@ def _with_current_names(arguments: list[str]) -> list[str]:
     """The arguments of ``train`` and ``sweep``, where recipes and variants may have their old names."""
     for i, name in enumerate(arguments):
         if name in OLD_NAMES and arguments[0] in ("train", "sweep") and arguments[i - 1] != "--name":
-            print(f"vit-tutorial: {name} is now called {OLD_NAMES[name]}", file=sys.stderr)
+            own = f"; your run in {OWN_RUNS / name} resumes with --name {name}" if (OWN_RUNS / name).exists() else ""
+            print(f"vit-tutorial: {name} is now called {OLD_NAMES[name]}{own}", file=sys.stderr)
             arguments = [*arguments[:i], OLD_NAMES[name], *arguments[i + 1 :]]
     return arguments
 

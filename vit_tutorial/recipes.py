@@ -114,7 +114,7 @@ class Recipe(TrainConfig):
         init: initialization, one of ``INITS``; the model's own, unless a published tutorial has another or a sweep
             found a better one.
         fraction: of the training images to use, drawn with the seed; each is seen 1 / fraction times per epoch.
-        images: at most so many of each split, drawn with the seed, for a short try; 0 takes all.
+        images: at most this many of each split, drawn with the seed, for a short try; 0 takes all.
 
     Raises:
         ValueError: if a value is out of range, an option is unknown, or the architecture cannot be built from the
@@ -141,7 +141,7 @@ class Recipe(TrainConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedRecipe(Recipe):
-    """The recipe of a finished run, which remembers the images; ``vit_tutorial.runs.load_recorded`` returns it.
+    """The recipe of a finished run, which remembers its images; ``vit_tutorial.runs.load_recorded`` returns it.
 
     Args:
         trained_on: of the run's ``metrics.json`` the ``name``, ``data``, ``classes``, ``split`` and ``fingerprint``;
@@ -166,9 +166,9 @@ def make_model(recipe: Recipe) -> nn.Module:
 def load_split(recipe: Recipe, split: str, **options) -> Dataset | ImageFiles:
     """A split of the recipe's data set, resized to the model's ``img_size``.
 
-    With the recipe of a finished run, the validation images are those that were set apart then, and the training images
-    those that it was trained on. Where the data on this machine are split otherwise, only the test images are left to
-    question it: CIFAR-10's validation images are drawn by position, and a copy of it in another order has others.
+    With the recipe of a finished run, the validation images are those that were held out then, and the training images
+    those that it was trained on. If the data on this machine are split differently, only the test images can be used to
+    test it: CIFAR-10's validation images are drawn by position, so a copy in another order has others.
 
     Args:
         recipe: what to train, or what ``load_recorded`` returns with a trained model.
@@ -206,7 +206,7 @@ def fit_to_data(recipe: Recipe) -> Recipe:
     """Fill in what the data decide if the model's ``num_classes`` is 0, as in ``photos``; other recipes stay unchanged.
 
     Classes and channels are those of the data. Images are never enlarged: if most are smaller than ``img_size``, the
-    patches shrink and the grid of patches stays.
+    patches shrink and the grid of patches stays the same.
 
     Raises:
         ValueError, FileNotFoundError: as :func:`~vit_tutorial.data.load_dataset`.

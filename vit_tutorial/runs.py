@@ -130,11 +130,11 @@ def run_recipe(
 
 
 def run_once(name: str, recipe: Recipe, folder: Path, **options) -> dict:
-    """What :func:`run_recipe` does, unless this very run is finished in ``folder``: then its metrics, at once.
+    """Do what :func:`run_recipe` does, unless this run is finished in ``folder``: then return its metrics at once.
 
     Args:
         options: of :func:`run_recipe`. ``after_epoch`` is also called once with the model and the history of a finished
-            run, so that its curves are seen again; not if its weights were not kept.
+            run, so that its curves are shown again; not if its weights were not kept.
 
     Raises:
         ValueError: if a run of another recipe is finished there, and as :func:`run_recipe`.
@@ -146,7 +146,7 @@ def run_once(name: str, recipe: Recipe, folder: Path, **options) -> dict:
     if differ := [key for key in here if there[key] != here[key]]:
         key = differ[0]
         raise ValueError(
-            f"{folder} holds a finished run with another {key}: {there[key]}, asked for is {here[key]}. "
+            f"{folder} holds a finished run with another {key}: {there[key]}, not {here[key]}. "
             "Delete the folder, or choose another name"
         )
     after_epoch = options.get("after_epoch")
@@ -205,7 +205,7 @@ def _checksum(content: bytes) -> str:
 
 
 def _half(value: Tensor) -> Tensor:
-    """In half precision, unless it is an integer, such as a batch norm's count, or a value would become infinite."""
+    """Half precision, unless it is an integer, such as a batch norm's count, or a value would become infinite."""
     half = value.half() if value.is_floating_point() else value
     return half if half.isfinite().all() else value
 
@@ -225,7 +225,7 @@ def _device_name(device: str) -> str:
     if device.startswith("cuda"):
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()
-    # The processor's capability tells machines apart: their seconds must not be compared.
+    # The processor's capability distinguishes machines, whose seconds must not be compared.
     return f"CPU ({torch.backends.cpu.get_cpu_capability()}), {threads} thread{'s' if threads > 1 else ''}"
 
 
@@ -310,8 +310,9 @@ def load_classes(run: str | Path) -> tuple[str, ...]:
 def load_recorded(run: str | Path, epoch: int | None = None) -> tuple[nn.Module, RecordedRecipe]:
     """A run's model, with its stored weights and in evaluation mode, and its recipe.
 
-    The recipe remembers which images the run was trained on: where this machine's data are split otherwise,
-    ``load_split(recipe, "val")`` refuses. Load the images for this model in that way, not by the data set's name.
+    The recipe remembers which images the run was trained on: if this machine's data are split differently,
+    ``load_split(recipe, "val")`` raises an error. Load the images for this model in that way, not by the data set's
+    name.
 
     Args:
         run: its name, or its folder.

@@ -130,7 +130,7 @@ def test_what_70_kilobytes_a_second_would_bring_is_left_and_told(whole, capsys):
     assert mnist == "MNIST: fetched from 127.0.0.1"
     slow = r"127\.0\.0\.1: at \d\d kB/s it would take (\d\d) minutes more"
     told = re.fullmatch(
-        rf"CIFAR-10: not to be had \(127\.0\.0\.1: 404 Not Found; {slow}; {slow}\); drawn shapes stand in\. "
+        rf"CIFAR-10: not available \(127\.0\.0\.1: 404 Not Found; {slow}; {slow}\); drawn shapes stand in\. "
         r"To wait for it: vit-tutorial data cifar10",
         cifar,
     )
@@ -142,5 +142,5 @@ def test_hosts_that_accept_and_keep_silent_hold_nothing_up(whole, capsys):
     whole.ways = dict.fromkeys(("one", "two", "three"), Way(cuts=[0] * 9, stalls=True))
     main(["data", "--minutes", "10", "cifar10"])
     silent = "; ".join(["127.0.0.1: timed out"] * 3)
-    assert capsys.readouterr().out.endswith(f"CIFAR-10: not to be had ({silent}); drawn shapes stand in\n")
+    assert capsys.readouterr().out.endswith(f"CIFAR-10: not available ({silent}); drawn shapes stand in\n")
     assert whole.requests == ["one", "two", "three"]

@@ -16,7 +16,7 @@ def mask_coverage(
     """The fraction of each patch's pixels that belong to the object.
 
     Raises:
-        ValueError: when the grid does not divide the mask.
+        ValueError: if the grid does not divide the mask.
     """
     for axis, pixels, patches in zip(("height", "width"), mask.shape[1:], grid_size, strict=True):
         check_divisible(f"mask {axis}", pixels, "the map's grid of", patches)
@@ -77,11 +77,11 @@ def hide_patches(
     """The images with some patches painted over.
 
     Args:
-        patches: numbers of the patches to hide, the grid row by row, ``(b, hidden)``: equally many in each image.
+        patches: indices of the patches to hide, the grid row by row, ``(b, hidden)``: equally many in each image.
         value: the colour, one number or one for each channel; the same for all images, or one for each.
 
     Raises:
-        ValueError: when an image has no row of numbers, there is no such patch, or patches do not tile the image.
+        ValueError: if an image has no row of indices, there is no such patch, or the patches do not tile the image.
     """
     _, (ph, pw) = check_tiles(tuple(images.shape[2:]), patch_size)
     gh, gw = images.shape[2] // ph, images.shape[3] // pw
@@ -105,7 +105,7 @@ def patch_saliency(
         classes: the class of each image, ``(b,)``.
 
     Raises:
-        ValueError: when the model is not this package's or was made in inference mode, there is not one class for each
+        ValueError: if the model is not this package's or was made in inference mode, there is not one class for each
             image, or the model does not have it.
 
     Source: Simonyan et al. 2014, "Deep inside convolutional networks", and the product with the input after it.

@@ -24,9 +24,9 @@ def record_attention(model: nn.Module) -> Iterator[list[Float[Tensor, "b h n n"]
     Works on this package's models, timm's and torchvision's.
 
     Raises:
-        ValueError: when the model is compiled, for hooks that are added afterwards are never run, or when no layer of
-            it is an attention known here.
-        RuntimeError: when the context ends and no forward pass went through the model.
+        ValueError: if the model is compiled, since hooks that are added afterwards never run, or if none of its layers
+            is a known attention layer.
+        RuntimeError: if the context ends before a forward pass.
     """
     if is_compiled(model):
         raise ValueError("a compiled model runs no hooks: record the attention of the model that was compiled")
@@ -59,7 +59,7 @@ def is_compiled(model: nn.Module) -> bool:
 
 
 def _weights_of(module: nn.Module) -> Callable[[Tensor], Tensor] | None:
-    """How a layer's attention weights follow from its input; None if it is not an attention layer."""
+    """A function from a layer's input to its attention weights; None if it is not an attention layer."""
     if isinstance(module, Attention):
         return module.weights
     # The other two as their libraries' Vision Transformers call them: self-attention without a mask.
@@ -96,14 +96,14 @@ def attention_map(
     Args:
         weights: of a layer, of one of its heads, or rolled out; ``(..., n, n)``.
         config: of the model that the weights come from.
-        query: which patch looks, (row, column). Left out, it is what the head reads: the class token, or with mean
+        query: which patch looks, (row, column). By default it is what the head reads: the class token, or with mean
             pooling the mean over all patches.
 
     Returns:
         ``(..., gh, gw)``. A class token's attention to itself is left out, so the sum may be below 1.
 
     Raises:
-        ValueError: when the weights are those of another grid, or ``query`` is outside it.
+        ValueError: if the weights are those of another grid, or ``query`` is outside it.
     """
     _check_tokens(weights, config)
     gh, gw = config.grid_size
@@ -117,10 +117,10 @@ def attention_map(
 
 
 def attention_rollout(maps: Sequence[Float[Tensor, "b h n n"]]) -> Float[Tensor, "b n n"]:
-    """How much of each input token arrives in each token of the last layer, if layers only mix what attention says.
+    """How much of each input token arrives in each token of the last layer, if layers only mix tokens by attention.
 
     Each layer counts as the mean of its heads plus the identity for the residual connection, with rows that sum to 1;
-    the layers are multiplied, first to last. MLPs, values and projections are left out of the account.
+    the layers are multiplied, first to last. MLPs, values and projections are ignored.
 
     Args:
         maps: one ``(b, h, n, n)`` for each layer, as :func:`record_attention` gives them; not changed.
@@ -147,19 +147,19 @@ def attention_gradients(
 ) -> tuple[list[Float[Tensor, "b h n n"]], list[Float[Tensor, "b h n n"]]]:
     """Attention weights, and how much each of them raises the logit of a class.
 
-    The matrix of weights A need not be there: a head gives A v, so the gradient at A is that at the head's output
+    The matrix of weights A need not exist: a head computes A v, so the gradient at A is that at the head's output
     times vᵀ. The model stays on its fused path, and the gradients of its parameters are left alone.
 
     Args:
         model: this package's; unlike :func:`record_attention`, this function knows no others.
         images: ``(b, c, H, W)``, as the model takes them.
-        classes: the class to explain, ``(b,)``; the predicted one when left out.
+        classes: the class to explain, ``(b,)``; by default the predicted one.
 
     Returns:
         two lists with a tensor ``(b, h, n, n)`` for each layer: the weights, and the gradients.
 
     Raises:
-        ValueError: when the model is not this package's or was made in inference mode, there is not one class for each
+        ValueError: if the model is not this package's or was made in inference mode, there is not one class for each
             image, or the model does not have it.
     """
     check_ours(model)
@@ -191,13 +191,13 @@ def attention_gradients(
 
 @contextmanager
 def gradients_on() -> Iterator[None]:
-    """Gradients are computed within this context, whatever the caller turned off."""
+    """Compute gradients within this context, even if the caller turned them off."""
     with torch.inference_mode(False), torch.enable_grad():
         yield
 
 
 def check_ours(model: nn.Module) -> None:
-    """Raise a ValueError unless the model is this package's, and can have gradients."""
+    """Raise a ValueError unless the model is this package's and can have gradients."""
     if not isinstance(model, ViT):
         raise ValueError(
             f"model must be vit_tutorial's ViT, got {type(model).__name__}; vit_tutorial.pretrained converts others"
@@ -205,13 +205,13 @@ def check_ours(model: nn.Module) -> None:
     check_differentiable(model)
 
 
-def check_chosen(kind: str, numbers: Tensor, images: int, num: int) -> None:
-    """Raise a ValueError unless ``numbers`` has a row for each of so many images, and all are from 0 to num − 1."""
-    if numbers.shape[:1] != (images,):
-        raise ValueError(f"{images} images need {images} rows of {kind} numbers, got shape {tuple(numbers.shape)}")
-    wrong = numbers[(numbers < 0) | (numbers >= num)]
+def check_chosen(kind: str, indices: Tensor, images: int, num: int) -> None:
+    """Raise a ValueError unless ``indices`` has a row for each of so many images, and all are from 0 to num − 1."""
+    if indices.shape[:1] != (images,):
+        raise ValueError(f"{images} images need {images} rows of {kind} indices, got shape {tuple(indices.shape)}")
+    wrong = indices[(indices < 0) | (indices >= num)]
     if len(wrong):
-        raise ValueError(f"there is no {kind} {wrong[0]}: {kind} numbers are 0 to {num - 1}")
+        raise ValueError(f"there is no {kind} {wrong[0]}: {kind} indices are 0 to {num - 1}")
 
 
 def gradient_rollout(
@@ -219,7 +219,7 @@ def gradient_rollout(
 ) -> Float[Tensor, "b n n"]:
     """Rollout in which a weight counts by how much it raises the class's logit: heads are fused by weight × gradient.
 
-    What lowers the logit counts as nothing. Unlike :func:`attention_rollout` this depends on the class, and its rows
+    What lowers the logit counts as 0. Unlike :func:`attention_rollout` this depends on the class, and its rows
     need not sum to 1.
 
     Args:
@@ -247,7 +247,7 @@ def gradient_rollout(
 def attention_distance(weights: Float[Tensor, "b h n n"], config: ViTConfig) -> Float[Tensor, "b h"]:
     """How far a patch looks on average, in pixels: distance between patch centres, weighted by attention.
 
-    A class token has no place, so it is left out and the other weights are scaled to sum to 1.
+    A class token has no place in the image, so it is left out and the other weights are scaled to sum to 1.
 
     Returns:
         ``(b, h)``, the mean over all patches that look, in the dtype of the weights.

@@ -1,4 +1,4 @@
-"""Random crops, flips, rotations and erasing of whole batches, drawn for each image by itself (chapter 6).
+"""Random crops, flips, rotations and erasing of whole batches, drawn for each image separately (chapter 6).
 
 All functions take and return images as ``(b, c, H, W)`` floating point in 0..1, and draw from ``generator``, which is
 on the images' device. The result has the images' dtype; half precisions are computed in float32. None reads a value
@@ -43,7 +43,7 @@ def between(images: Tensor, low: float, high: float, generator: Generator | None
 def random_crop(
     images: Shaped[Tensor, "b c H W"], padding: int, generator: Generator | None = None
 ) -> Shaped[Tensor, "b c H W"]:
-    """Pad with zeros on all sides, then cut a window of the old size from a random place: ±padding pixels of shift.
+    """Pad with zeros on all sides, then crop to the original size at a random place: a shift of ±padding pixels.
 
     Raises:
         ValueError: if ``padding`` is not below the image's shorter side: a window could miss the whole image.
@@ -72,7 +72,7 @@ def resized_crop(
 
     Args:
         tall, wide: sides of the part, as fractions of the image's.
-        down, right: where it is: 0 at the top or the left end, 1 at the other one.
+        down, right: where it is: 0 at the top or left edge, 1 at the opposite one.
     """
     theta = torch.zeros(len(images), 2, 3, device=images.device, dtype=widened(images).dtype)
     theta[:, 0, 0], theta[:, 0, 2] = wide, (1 - wide) * (2 * right - 1)
@@ -188,7 +188,7 @@ def random_boxes(
 ) -> Bool[Tensor, "b H W"]:
     """True in a rectangle at a random place; its sides are the fractions ``tall`` and ``wide`` of the image's.
 
-    It is wholly inside, or has its middle anywhere and is cut at the border.
+    It lies completely inside, or its centre is anywhere and it is cut off at the border.
     """
     boxes = []
     for side, fraction in ((images.shape[2], tall), (images.shape[3], wide)):

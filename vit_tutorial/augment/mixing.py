@@ -37,7 +37,7 @@ def mixup(images: Images, targets: Targets, alpha: float, generator: Generator |
 def cutmix(
     images: Images, targets: Targets, alpha: float, generator: Generator | None = None
 ) -> tuple[Images, Targets]:
-    """Put a rectangle of another image of the batch into each; targets mix by the pixels that were in fact replaced.
+    """Put a rectangle of another image of the batch into each; targets mix by the pixels actually replaced.
 
     Args and errors are those of :func:`mixup`.
 
@@ -58,7 +58,7 @@ def _blend(values: Tensor, partner: Tensor, kept: Tensor) -> Tensor:
 
 
 def _beside(images: Tensor, targets: Tensor) -> Tensor:
-    """The targets on the images' device, if both fit together."""
+    """The targets on the images' device, after checking that they fit the images."""
     check_batch(images)
     if targets.ndim != 2 or not targets.is_floating_point():
         raise ValueError(

@@ -48,7 +48,7 @@ def solarise(images: Images, threshold: Float[Tensor, "b 1 1 1"]) -> Images:
 
 
 def autocontrast(images: Images, fraction: Float[Tensor, "b 1 1 1"]) -> Images:
-    """Stretch each channel to 0..1, and go there by ``fraction``; a uniform channel stays as it is."""
+    """Move each channel by ``fraction`` towards itself stretched to 0..1; a uniform channel stays as it is."""
     own = widened(images)
     low, high = own.amin((2, 3), keepdim=True), own.amax((2, 3), keepdim=True)
     stretched = (own - low) / (high - low).clamp(min=1e-3)
@@ -56,7 +56,7 @@ def autocontrast(images: Images, fraction: Float[Tensor, "b 1 1 1"]) -> Images:
 
 
 def rand_augment(images: Images, magnitude: float, generator: Generator | None = None, *, num_ops: int = 2) -> Images:
-    """In the manner of RandAugment: for each image ``num_ops`` operations, drawn anew out of eight, at ``magnitude``.
+    """After RandAugment: for each image ``num_ops`` of eight operations, drawn independently, at ``magnitude``.
 
     The operations: nothing, rotate, shear, shift, brightness-contrast-saturation, posterise, solarise, autocontrast.
     How much each does is drawn up to the magnitude; at magnitude 0 no image changes.
@@ -112,7 +112,7 @@ class Augment:
         shear: largest shear either way, in pixels across for each pixel down.
         rand_magnitude: 0..1; see ``rand_augment``.
         erase: probability; see ``random_erase``.
-        mixup: alpha; see ``mixup``. Where both this and cutmix are on, each image takes one of them by chance.
+        mixup: alpha; see ``mixup``. If both this and cutmix are on, each image gets one of them at random.
         cutmix: alpha; see ``cutmix``.
 
     Raises:

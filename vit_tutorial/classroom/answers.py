@@ -1,4 +1,4 @@
-"""An answer is a function with a name: found in whatever cell it stands, together with all it needs."""
+"""An answer is a function with a name: it is found in whatever cell it is, together with all it needs."""
 
 import ast
 import re
@@ -18,19 +18,19 @@ UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # null byte
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement of a submission, or a text in it that is no Python.
+    """A statement of a submission, or a text in it that isn't Python.
 
     Args:
         text: its code.
         reads: the global names that it needs.
         at_once: those of them that it reads as soon as it runs, and not only when what it defines is called.
         writes: those that it assigns, imports or defines.
-        stub: whether it is a function that isn't written yet.
+        stub: whether it is a function that hasn't been written yet.
         defines: the names of the functions and classes that it defines, inside ``if``, ``try`` and ``with`` as well.
         perhaps: the names to which it assigns what may be callable: a call, another name, an attribute.
         checks: the exercise, if it is ``f = exercise("f", f)``: that defines nothing.
-        problem: why it is no Python.
-        ours: whether the book wrote it: then it is no answer, even if it has the name of an exercise.
+        problem: why it isn't Python.
+        ours: whether the book wrote it; then it isn't an answer, even if it has the name of an exercise.
     """
 
     text: str
@@ -50,9 +50,9 @@ class Answer:
     """An answer to an exercise.
 
     Args:
-        source: the function with all it needs of the submission; empty where there is none.
-        borrowed: other exercises' functions that it calls: it gets the references.
-        status: "" where it is to be judged, else "missing", "unreadable", "not attempted" or "broken".
+        source: the function and everything in the submission that it needs; empty if there is none.
+        borrowed: other exercises' functions that it calls; it gets the references for them.
+        status: "" if it has to be judged, else "missing", "unreadable", "not attempted" or "broken".
         hint: what is broken or unreadable.
     """
 
@@ -81,7 +81,7 @@ def statements(cells: Iterable[tuple[str, str]]) -> list[Statement]:
     """All statements of a submission.
 
     Args:
-        cells: (kind, text) in their order. Text that isn't "code" counts where all of it is Python, and before all
+        cells: (kind, text) in their order. Text that isn't "code" counts if all of it is Python, and comes before all
             code: a cell may have been turned into text by mistake, or on purpose.
     """
     found = []
@@ -173,7 +173,7 @@ def _named(node: ast.AST, *kinds: type) -> Iterator[str]:
 
 
 def _is_stub(node: ast.stmt) -> bool:
-    """Whether a function only says that it isn't written yet, as the engine understands it."""
+    """Whether a function only says that it hasn't been written yet, as the engine understands it."""
     if not isinstance(node, ast.FunctionDef):
         return False
     body = node.body[1:] if ast.get_docstring(node) is not None else node.body
@@ -181,10 +181,10 @@ def _is_stub(node: ast.stmt) -> bool:
 
 
 def find_answer(name: str, known: Sequence[Statement], exercises: Iterable[str] = ()) -> Answer:
-    """The last definition of a function and all it needs; an untouched stub counts only where nothing else does.
+    """The last definition of a function and all it needs; an untouched stub counts only if there is nothing else.
 
-    Each answer is judged by itself: where it calls another exercise's function, it gets the reference, whatever the
-    submission has of that one. So a mistake costs one exercise, not those that build on it.
+    Each answer is judged by itself: if it calls another exercise's function, it gets the reference, whatever the
+    submission has for that one. So a mistake costs one exercise, not those that build on it.
 
     Args:
         name: the function.
@@ -198,7 +198,7 @@ def find_answer(name: str, known: Sequence[Statement], exercises: Iterable[str] 
         named = [i for i, each in enumerate(known) if wanted in each.writes and not each.ours]
         return [i for i in named if checked or wanted in known[i].defines]
 
-    # Where there is neither, a callable object may be the answer, or a function that another one made.
+    # Without either, a callable object may be the answer, or a function that another one made.
     given = answers(name) or [i for i, each in enumerate(known) if name in each.perhaps and not each.ours]
     attempts = [i for i in given if not known[i].stub]
     if not attempts:
@@ -211,7 +211,7 @@ def find_answer(name: str, known: Sequence[Statement], exercises: Iterable[str] 
     borrowed = set()
 
     def places(wanted: str, i: int) -> list[int]:
-        """Where statement ``i`` has a name from."""
+        """Which statement ``i`` gets a name from."""
         found = [j for j, each in enumerate(known) if wanted in each.writes and not each.stub and j != i]
         if wanted in exercises and wanted != name:
             found = sorted(set(found) - set(answers(wanted)))
@@ -220,7 +220,7 @@ def find_answer(name: str, known: Sequence[Statement], exercises: Iterable[str] 
         before = [j for j in found if j < i]
         if wanted in known[i].writes:
             found = before
-        elif wanted in known[i].at_once:  # what stands below is meant only where nothing stands above
+        elif wanted in known[i].at_once:  # what is below is meant only if nothing is above
             found = before or found
         return found[-1:] or [j for j, each in enumerate(known) if "*" in each.writes and j != i]
 
@@ -245,7 +245,7 @@ def find_answer(name: str, known: Sequence[Statement], exercises: Iterable[str] 
     ordered: dict[int, None] = {}
 
     def order(i: int, below: frozenset[int] = frozenset()) -> None:
-        """In the notebook's order, but what is needed at once and stands below comes first."""
+        """In the notebook's order, except that what is needed at once comes first even if it is further down."""
         if i not in ordered and i not in below:
             for j in ready(i):
                 order(j, below | {i})

@@ -1,9 +1,9 @@
 """What keeps an answer inside its own folder: Landlock for files, a seccomp filter for what Landlock leaves out.
 
-A process puts both on by itself, needs no rights for it, can't take them off, and all that it starts inherits them. An
-answer may write in its own folder, and read what Python and PyTorch load. It can't open, change, move or list anything
-else, change modes, owners or times, open a socket, start a program, or touch another process. It can still find out
-that a path exists, and how large a file is.
+A process applies both to itself, without special rights; it can't undo them, and every process that it starts has them
+too. An answer may write in its own folder, and read what Python and PyTorch load. It can't open, change, move or list
+anything else, change modes, owners or times, open a socket, start a program, or touch another process. It can still
+find out that a path exists, and how large a file is.
 
 Sources: https://docs.kernel.org/userspace-api/landlock.html and seccomp_filter.html beside it.
 """
@@ -64,10 +64,10 @@ def confine(folder: Path, alone: bool) -> None:
 
     Args:
         folder: its own.
-        alone: whether it has a process space of its own; else it may send no signals.
+        alone: whether it has a process namespace of its own; else it may not send signals.
 
     Raises:
-        OSError: if that can't be had on this system, or doesn't hold.
+        OSError: if this system can't do that, or if a test of it fails.
     """
     machine = os.uname().machine
     if sys.platform != "linux" or machine not in MACHINES:
@@ -98,7 +98,7 @@ def _call(problem: str, result: int) -> int:
 
 
 def _drop_capabilities() -> None:
-    """Root, too, is asked for permission then."""
+    """After this, root is subject to file permissions, too."""
     version3 = ctypes.create_string_buffer(struct.pack("=Ii", 0x20080522, 0))
     result = ctypes.CDLL(None, use_errno=True).capset(version3, ctypes.create_string_buffer(24))
     _call("capabilities can't be given up", result)

@@ -1,4 +1,4 @@
-"""Every answer of a class, judged: several at once, each by its own process, and interrupted, it goes on."""
+"""Judge every answer of a class: several at once, each in its own process, and resumable after an interruption."""
 
 import ast
 import csv
@@ -39,16 +39,16 @@ class Grade:
     """A line of the table, and more for the report.
 
     Args:
-        student: as the platform, the signature or the file calls them.
+        student: their name on the platform, in the signature, or of the file.
         exercise: its name.
-        points: that were earned.
+        points: earned.
         status: "right", "wrong" and so on, as the guide lists them.
         hint: why.
         seconds: of CPU time.
         source: the answer.
         path: the file that it was found in.
         worth: the points of a right answer.
-        note: what is odd about all that the student handed in.
+        note: what is odd about everything that the student handed in.
     """
 
     student: str
@@ -64,7 +64,7 @@ class Grade:
 
 
 class Judge:
-    """A process that judges answers one after the other; see ``judge``. If one takes it down, it is started again.
+    """A process that judges answers one after the other; see ``judge``. If an answer crashes it, it is restarted.
 
     Args:
         limits: of each answer.
@@ -116,7 +116,7 @@ def read_points(path: str | Path) -> dict[str, float]:
     """Points from a TOML file with lines such as ``patchify = 2``.
 
     Raises:
-        ValueError: if it isn't TOML, or a number isn't one.
+        ValueError: if it isn't TOML, or a value isn't a number of at least 0.
     """
     try:
         points = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
@@ -143,20 +143,20 @@ def grade(
 
     Args:
         submissions: a folder or a zip.
-        out: the table, a CSV file. Beside it lies ``out``.partial until all is done, from which the same call goes on.
+        out: the table, a CSV file. Until all is done, ``out``.partial is beside it, from which the same call resumes.
         points: of each exercise that counts; 1 for each exercise of ``chapters`` otherwise.
-        chapters: such as "1-5"; without them, those of which anything was handed in.
+        chapters: such as "1-5"; by default, those of which anything was handed in.
         exercises: a file with EXERCISES of your own.
         limits: of each answer.
-        jobs: answers at once; all cores unless told.
+        jobs: answers at once; by default, as many as there are cores.
         progress: whether to show a bar.
 
     Returns:
         A grade for each student and exercise.
 
     Raises:
-        ValueError: if there is nothing to read, no exercise is answered and no chapter asked for, ``points`` names
-            what is no exercise, the chapters aren't there, or answers can't be confined.
+        ValueError: if there is nothing to read, no exercise is answered and no chapter asked for, a name in ``points``
+            isn't an exercise, the chapters aren't there, or answers can't be confined.
     """
     if not hasattr(os, "fork"):
         raise ValueError("grading needs Linux or macOS; on Windows, use WSL or a container")
@@ -181,7 +181,7 @@ def grade(
         earned = points[name] if verdict["status"] == "right" else 0
         origin = {"source": answer.source, "path": path, "worth": points[name], "note": notes.get(student, "")}
         grades.append(Grade(student, name, earned, **verdict, **origin))
-    with open(out, "w", newline="", encoding="utf-8-sig") as file:  # the mark tells spreadsheets that it is UTF-8
+    with open(out, "w", newline="", encoding="utf-8-sig") as file:  # the mark shows spreadsheets that it is UTF-8
         table = csv.writer(file)
         table.writerow(COLUMNS)
         table.writerows([_harmless(getattr(row, column)) for column in COLUMNS] for row in grades)
@@ -190,7 +190,7 @@ def grade(
 
 
 def _harmless(value: object) -> object:
-    """A spreadsheet takes text that begins like this for a formula, and text here comes from students."""
+    """Keep a spreadsheet from taking a student's text for a formula."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t")) else value
 
 
@@ -264,8 +264,8 @@ def _found_in(file: File, own: Sequence[Statement], names: Sequence[str], known:
 def _separated(student: str, found: list[tuple[File, dict]]) -> tuple[dict[str, list], str]:
     """A student's files by row of the table, and the exercises on which they disagree.
 
-    What the platform calls a student's is theirs. A file that only says so is a row of its own if its answers are none
-    of those in the others: anyone can sign with any name.
+    What the platform lists under a student is theirs. A file that only claims so gets its own row if its answers differ
+    from those in the others: anyone can sign with any name.
     """
     parts: dict[str, list] = {}
     said: dict[str, dict[str, set]] = {}  # by exercise and part
@@ -292,7 +292,7 @@ def _key(name: str, answer: Answer, limits: Limits) -> str:
 
 
 def _judged(wanted: Mapping, limits: Limits, exercises: str, partial: Path, jobs: int, progress: bool) -> dict:
-    """Verdicts by key; like answers are judged once. Those in ``partial`` were judged before an interruption."""
+    """Verdicts by key; equal answers are judged once. Those in ``partial`` were judged before an interruption."""
     verdicts, whole = _judged_before(partial)
     left = {}
     for (_, name), (answer, _) in wanted.items():
@@ -334,7 +334,7 @@ def _judged(wanted: Mapping, limits: Limits, exercises: str, partial: Path, jobs
 def _judged_before(partial: Path) -> tuple[dict[str, dict], bool]:
     """Verdicts of an earlier call, and whether its last line is whole.
 
-    A line that an interruption or a full disk damaged doesn't count: its answer is judged anew.
+    A line that an interruption or a full disk damaged doesn't count: its answer is judged again.
     """
     text = partial.read_text(encoding="utf-8", errors="replace") if partial.exists() else ""
     verdicts = {}

@@ -26,7 +26,7 @@ LINK = re.compile(r"\]\((?!\w+:)(?P<file>[\w./-]+\.(?:ipynb|md))(?P<anchor>#[^)\
 GITHUB = re.compile(r"https://github\.com/(?P<slug>[^/]+/[^/]+)/(?:blob|tree)/(?P<rest>.+?)/?")
 
 NAME = '# @title Your name or number\nSTUDENT = ""  # @param {type:"string"}'
-# Here a wrong answer must not stop the notebook: what stands below it would never run, and not be handed in.
+# A wrong answer must not stop the notebook: the cells below would never run, and not be handed in.
 STOPS, GOES_ON = (f"from vit_tutorial.{room} import exercise" for room in ("exercises", "classroom"))
 LAST = """## Hand in
 
@@ -68,7 +68,7 @@ def book_folder() -> Path:
 
 
 def refuse_unknown(points: Iterable[str], own: Iterable[str] = ()) -> None:
-    """Raise ValueError if there are points for what is an exercise neither of the book nor of the teacher's ``own``."""
+    """Raise a ValueError if a name in ``points`` isn't an exercise of the book or of the teacher's ``own``."""
     known = [*(name for names in CHAPTERS.values() for name in names), *own]
     for name in points:
         if name not in known:
@@ -103,7 +103,8 @@ def write_handouts(
         The files.
 
     Raises:
-        ValueError: if a chapter isn't there, ``url`` is no folder on GitHub, or ``points`` names no exercise.
+        ValueError: if a chapter isn't there, ``url`` isn't a folder on GitHub, or ``points`` names what isn't an
+            exercise.
     """
     book = book_folder()
     if (out := Path(out)).resolve() == book:

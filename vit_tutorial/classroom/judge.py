@@ -1,7 +1,7 @@
 """The process that judges: it loads PyTorch once, forks for each answer, and reads what the fork wrote down.
 
-The fork runs the answer and knows no right result; this process knows them and never runs the answer. So nothing that
-an answer prints, patches or redefines can change its verdict.
+The fork runs the answer and doesn't know the right results; this process knows them and never runs the answer. So
+nothing that an answer prints, patches or redefines can change its verdict.
 """
 
 import __future__
@@ -41,7 +41,7 @@ FORBIDDEN = """
 
 
 class Refused(BaseException):
-    """The answer uses what it is to replace; no ``except Exception`` of its own stops this."""
+    """The answer uses what it should replace; its own ``except Exception`` can't catch this."""
 
 
 class TooMuch(BaseException):
@@ -70,7 +70,7 @@ class Watched(Guard):
 
 
 def forbidden_name(source: str, own: str = "") -> str:
-    """What in an answer reaches behind the scenes; "" if nothing does.
+    """The first name in an answer that gives access to the checks or their references; "" if there is none.
 
     Args:
         source: the answer.
@@ -136,7 +136,7 @@ def _verdict(task: Exercise, trace: Path, ended: str, limits: Limits) -> tuple[s
 
 
 def verdict(task: Exercise, answer: Guard | RecordedAnswer) -> tuple[str, str]:
-    """Status and hint of an answer, or of what it told."""
+    """Status and hint of an answer, or of its trace."""
     try:
         with same_generators():
             judge(task, answer)
@@ -157,12 +157,12 @@ def define(name: str, source: str, references: Mapping[str, Callable], file: str
 
     Args:
         name: the function.
-        source: the answer with all it needs of its author's.
-        references: what it calls of other exercises.
-        file: where the source lies, so that a hint can quote the line that failed.
+        source: the answer and everything of its author's that it needs.
+        references: the functions of other exercises that it calls.
+        file: where the source is, so that a hint can quote the line that failed.
 
     Raises:
-        ValueError: if it can't be defined, or is no function.
+        ValueError: if it can't be defined, or isn't a function.
     """
     namespace = {"__name__": "answer", **references}
     try:
@@ -206,7 +206,7 @@ def _answer(name: str, task: Exercise, source: str, references: dict[str, Callab
 
 
 def _without_results(name: str, task: Exercise) -> Exercise:
-    """The questions alone; what would answer them is put out of reach, as far as Python can."""
+    """The questions alone; what would answer them is hidden, as far as Python can."""
     reference = task.reference
     given_away = [reference, *_made_of(name, reference)]
     ours = {key: module for key, module in sys.modules.items() if key.partition(".")[0] == "vit_tutorial" and module}
@@ -233,7 +233,7 @@ def _gone(*args: Any) -> None:
 
 
 def _made_of(name: str, reference: Callable) -> list[Callable]:
-    """The functions of the chapter's own room that the reference calls: to call them is to call it."""
+    """The functions of the chapter's own module that the reference calls; calling them is calling it."""
     room = next((f"vit_tutorial.{chapter}" for chapter, names in CHAPTERS.items() if name in names), None)
     code, known = getattr(reference, "__code__", None), getattr(reference, "__globals__", {})
     called = [known[each] for each in code.co_names if each in known] if code else []
@@ -241,14 +241,14 @@ def _made_of(name: str, reference: Callable) -> list[Callable]:
 
 
 def _tripwire(name: str, hidden: Callable, trusted: Mapping[int, dict]) -> Callable:
-    """The function, for the package's own code alone."""
+    """A wrapper that only the package's own code may call."""
 
     def found(*args: Any, **kwargs: Any) -> Any:
         caller = sys._getframe(1).f_globals
         module = sys.modules.get(str(caller.get("__name__")))
         late = str(caller.get("__name__")).startswith("vit_tutorial.") and module and vars(module) is caller
         if id(caller) not in trusted and not late:
-            raise Refused(f"it calls {hidden.__module__}.{hidden.__qualname__}, which is what {name} is to be")
+            raise Refused(f"it calls {hidden.__module__}.{hidden.__qualname__}, which is what {name} should do")
         return hidden(*args, **kwargs)
 
     return found
@@ -285,7 +285,7 @@ def main() -> None:
                 task = find(request["name"], among)
                 verdict(task, guarded(task, task.reference))
                 seen.add(request["name"])
-                gc.freeze()  # forks share memory that nobody writes into
+                gc.freeze()  # forks share memory that isn't written to
             graded = grade_answer(among=among, own=own, **request)
         except Exception as error:  # of the check itself; the other answers are still to come
             hint = f"the check itself failed, {type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""What a class and each of its students get to read."""
+"""Pages for a class and for each of its students."""
 
 import html
 import io
@@ -152,7 +152,7 @@ def _class_page(by_student: dict[str, list[Grade]], grades: Sequence[Grade], lin
         _table(("student", "status", "exercises", "why"), odd)
         if odd
         else "<p>Nothing was odd, refused or stopped.</p>",
-        "<p>Answers that are alike once variables are renamed. That's a reason to ask, no proof.</p>",
+        "<p>Answers that are alike once variables are renamed. That's a reason to ask, not a proof.</p>",
         _table(("student", "student", "exercise", "alike"), copies) if copies else "<p>There are none.</p>",
         "<h2>Points</h2>",
         _histogram(list(totals.values())),

@@ -1,4 +1,4 @@
-"""A function in a process of its own, with limits and without other people's files: see the teacher's guide."""
+"""Run a function in a process of its own, with limits and without access to other files: see the teacher's guide."""
 
 import ctypes
 import os
@@ -25,10 +25,10 @@ class Limits:
     """What an answer may use.
 
     Args:
-        seconds: of CPU time; three times as many may pass on the clock.
+        seconds: of CPU time; three times as much wall-clock time.
         memory: megabytes beyond what PyTorch itself takes.
-        file: megabytes of a file that it writes.
-        unconfined: whether it runs where it can't be kept out of other folders, too. Never as root.
+        file: megabytes that a file may have.
+        unconfined: run it even where it can't be kept out of other folders. Never as root.
     """
 
     seconds: int = 10
@@ -38,10 +38,10 @@ class Limits:
 
 
 def run_sandboxed(work: Callable[[], None], folder: Path, limits: Limits) -> tuple[str, float]:
-    """Run ``work`` in a fork that can write in ``folder`` alone; where that can't be had, it doesn't run.
+    """Run ``work`` in a fork that can write only in ``folder``; where the system can't confine it, it doesn't run.
 
     Returns:
-        "" if it ended by itself, "time" if it was ended, or how it crashed; and the seconds of CPU time.
+        "" if it returned, "time" if it was stopped, or how it crashed; and the seconds of CPU time.
     """
     optional = limits.unconfined and os.geteuid() != 0
     readable()  # once, not in every fork
@@ -86,7 +86,7 @@ def _give_up(folder: Path, limits: Limits, optional: bool) -> None:
     Args:
         folder: what it keeps.
         limits: what it may use.
-        optional: whether to go on where the system can't confine it. Else the process ends here.
+        optional: whether to go on if the system can't confine it. Else the process ends here.
     """
     import resource  # not on Windows, where the other commands run
 
@@ -127,7 +127,7 @@ def _give_up(folder: Path, limits: Limits, optional: bool) -> None:
 
 
 def _enter_own_space() -> bool:
-    """Leave the network, and let children see no other processes; False where the system allows neither."""
+    """Leave the network, and hide other processes from children; False if the system doesn't allow it."""
     return sys.platform == "linux" and ctypes.CDLL(None).unshare(NEW_USER | NEW_NET | NEW_PIDS) == 0
 
 
@@ -137,7 +137,7 @@ def _die_with_parent() -> None:
 
 
 def why_unconfined() -> str:
-    """Why this system can't confine answers to their folders; "" where it can."""
+    """Why this system can't confine answers to their folders; "" if it can."""
     if not hasattr(os, "fork"):
         return "this system has no fork"
     reading, writing = os.pipe()
@@ -157,7 +157,7 @@ def why_unconfined() -> str:
 
 
 def check_confinement(limits: Limits) -> None:
-    """Refuse to run answers where they could reach the files of whoever grades.
+    """Refuse to run answers if they could reach the files of whoever grades.
 
     Raises:
         ValueError: if this system can't confine them, unless ``limits.unconfined``; as root, always.
@@ -171,7 +171,7 @@ def check_confinement(limits: Limits) -> None:
 
 
 def _address_space() -> int:
-    """Bytes that this process has mapped; 0 where the system doesn't say, and then memory isn't limited."""
+    """Bytes that this process has mapped; 0 if the system doesn't say, and then memory isn't limited."""
     import resource
 
     statm = Path("/proc/self/statm")
@@ -185,7 +185,7 @@ def hide_from_children() -> None:
 
 
 def read_left(path: Path) -> bytes:
-    """A file that an answer may have put there: no link to another one, and nothing that one waits for.
+    """Read a file that an answer may have put there, unless it is a link, a pipe or a device.
 
     Raises:
         OSError: if it isn't there, or isn't a plain file of its own.
@@ -193,5 +193,5 @@ def read_left(path: Path) -> bytes:
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-            raise OSError(f"{path} is no plain file")
+            raise OSError(f"{path} isn't a plain file")
         return file.read()

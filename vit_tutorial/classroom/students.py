@@ -27,7 +27,7 @@ VERSION = 1
 
 
 def exercise(name: str, fn: Any, among: Mapping[str, Exercise] | None = None) -> Callable:
-    """Check a student's function as the book's ``exercise`` does, but go on where it is wrong.
+    """Check a student's function as the book's ``exercise`` does, but go on if it is wrong.
 
     Args:
         name: the exercise.
@@ -35,7 +35,7 @@ def exercise(name: str, fn: Any, among: Mapping[str, Exercise] | None = None) ->
         among: exercises of your own, by their names.
 
     Returns:
-        ``fn`` if it is right, else the reference, so that what stands below runs.
+        ``fn`` if it is right, else the reference, so that the cells below run.
 
     Raises:
         ValueError: if there is no exercise of that name.
@@ -45,7 +45,7 @@ def exercise(name: str, fn: Any, among: Mapping[str, Exercise] | None = None) ->
     except CheckFailed as failure:
         # On the stream that notebooks colour.
         print(f"{name}: wrong. {failure}", file=sys.stderr)
-        print("The chapter goes on with the reference. Mend your function and run its cell again.", file=sys.stderr)
+        print("The chapter goes on with the reference. Fix your function and run its cell again.", file=sys.stderr)
         return find(name, among).reference
 
 
@@ -65,7 +65,7 @@ def hand_in(among: Mapping[str, Exercise] | None = None) -> Path:
         among: exercises of your own, by their names.
 
     Returns:
-        The file: JSON with each function and all it needs of the notebook. ``vit-tutorial grade`` reads it.
+        The file: JSON with each function and everything in the notebook that it needs. ``vit-tutorial grade`` reads it.
     """
     rows = _checked(among)
     student = str(_namespace().get("STUDENT", "")).strip()
@@ -109,7 +109,7 @@ def _is_right(name: str, fn: Any) -> bool:
 
 
 def _shell() -> Any:
-    """IPython's shell; None outside of IPython."""
+    """IPython's shell; None outside IPython."""
     return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
 
 
@@ -120,7 +120,7 @@ def _namespace() -> dict:
 
 
 def _executed() -> list[tuple[str, str]]:
-    """Every cell that was run since the kernel started, in that order; outside of IPython the program itself."""
+    """Every cell that was run since the kernel started, in that order; outside IPython the program itself."""
     shell = _shell()
     if shell is not None:
         return [("code", text) for text in shell.history_manager.input_hist_parsed]
@@ -165,4 +165,4 @@ def _show(rows: Mapping[str, tuple[Answer, str, str]]) -> None:
     after = f"Next: {left[0]}." if left else "All done." if rows else "No exercise was run yet."
     print(f"{len(rows) - len(left)} of {len(rows)} right. {after}")
     if any(status == "missing" for _, status, _ in rows.values()):
-        print("What is missing stands in a cell that wasn't run: run all cells, then this one again.")
+        print("What is missing is in a cell that wasn't run: run all cells, then this one again.")

@@ -16,7 +16,7 @@ from vit_tutorial.old_names import current_name
 FORMAT = "vit-tutorial hand-in"
 LARGEST, DEEPEST = 50_000_000, 3  # bytes of a file, zips inside of zips
 READ = {".ipynb", ".py", ".json", ".txt", ""}
-OTHER = "this is no notebook, no .py file and no hand-in file"
+OTHER = "this is neither a notebook nor a .py file nor a hand-in file"
 UNREADABLE = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, OSError, EOFError, TypeError)
 STUDENT = re.compile(r"""^STUDENT\s*=\s*(?:(["'])(?P<name>(?:\\.|[^\\\n])*?)\1|(?P<number>\d+))""", re.MULTILINE)
 JUNK = re.compile(r"(^|/)(__MACOSX|__pycache__|\.[^/]*)(/|$)")
@@ -31,12 +31,12 @@ class File:
 
     Args:
         student: who handed it in, by the platform's name for them, else the folder's, else the file's.
-        path: where it lay.
+        path: where it was.
         cells: (kind, text) in their order.
-        only: the exercise whose answer it holds, in a hand-in file.
+        only: the exercise that it answers, in a hand-in file.
         signed: what the student wrote into it as name or number.
         problem: why it can't be read.
-        claimed: whether nothing but its signature or its own name says whose it is.
+        claimed: whether only its signature or its own name says whose it is.
     """
 
     student: str
@@ -56,7 +56,7 @@ def read_submissions(path: str | Path) -> list[File]:
     """
     path = Path(path)
     if not path.exists():
-        raise ValueError(f"there is no {path}: a folder or a zip of submissions is wanted")
+        raise ValueError(f"there is no {path}; submissions must be a folder or a zip")
     found = sorted(_below(path), key=lambda each: (each[1], each[0]))
     if path.is_file():
         found = _without_common_folder([(name.removeprefix(f"{path.stem}/"), *rest) for name, *rest in found])
@@ -64,7 +64,7 @@ def read_submissions(path: str | Path) -> list[File]:
     readable = {file.student for file in files if file.problem != OTHER}
     files = [file for file in files if file.problem != OTHER or file.student not in readable]
     if not files:
-        raise ValueError(f"{path} holds no notebook, no .py file and no hand-in file")
+        raise ValueError(f"{path} has no notebook, .py file or hand-in file in it")
     return files
 
 
@@ -103,7 +103,7 @@ def _unpacked(name: str, time: float, size: int, read: Callable[[], bytes], dept
 
 
 def _without_common_folder(found: list) -> list:
-    """Without the folder that all files of a zip lie in, as long as only folders lie in it."""
+    """Remove the folder that holds all files of a zip, as long as it holds only folders."""
     while found and all(name.count("/") > 1 for name, *_ in found) and len({n.split("/")[0] for n, *_ in found}) == 1:
         found = [(name.split("/", 1)[1], *rest) for name, *rest in found]
     return found
@@ -147,7 +147,7 @@ def _contents(text: str, suffix: str) -> tuple[list[tuple[str, str]], dict[str, 
     """
     if suffix == ".py" or not text.lstrip().startswith("{"):
         if suffix == ".ipynb":
-            raise ValueError("this notebook is no JSON")
+            raise ValueError("this notebook isn't JSON")
         if suffix != ".py" and not re.search(r"^\s*def ", text, re.MULTILINE):
             raise ValueError(OTHER)
         cells = [("code", text)]
@@ -178,7 +178,7 @@ def _contents(text: str, suffix: str) -> tuple[list[tuple[str, str]], dict[str, 
 
 
 def _salvaged(text: str) -> list[tuple[str, str]]:
-    """The cells of a notebook that is cut off or damaged somewhere, as far as they can be read."""
+    """The cells of a truncated or damaged notebook, as far as they can be read."""
     cells, kind, decoder = [], "code", json.JSONDecoder()
     for match in re.finditer(r'"cell_type"\s*:\s*"(\w+)"|"source"\s*:\s*(?=[\["])', text):
         if match[1]:

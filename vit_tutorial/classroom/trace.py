@@ -1,7 +1,7 @@
 """What an answer did, written down by the process that ran it and judged by another that never runs it.
 
-Only numbers, strings, lists and dense tensors are written (JSON and safetensors), so that to read one runs no code and
-takes no more memory than the file has bytes. Of anything else only its description comes along.
+Only numbers, strings, lists and dense tensors are written (JSON and safetensors), so that reading a trace runs no code
+and takes no more memory than the file has bytes. Of anything else, only a description is kept.
 """
 
 import builtins
@@ -27,7 +27,7 @@ STORED |= {torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8}
 
 
 def write_trace(task: Exercise, guard: Guard, path: Path, watch: Callable[[Any], None]) -> None:
-    """Ask all questions of the engine, and write down what comes.
+    """Ask all questions of the engine, and write down the outcomes.
 
     Args:
         task: the exercise; its reference, truth and mistakes aren't used.
@@ -53,21 +53,21 @@ def read_trace(task: Exercise, path: Path) -> RecordedAnswer:
     """The answer, as the engine can judge it.
 
     Raises:
-        ValueError: if the file is no whole trace.
+        ValueError: if the file isn't a complete trace.
     """
     cases: Sequence[Case] = list(questions(task))
     try:
         content = read_left(path)
-        tensors = load(content)  # checks the header, which says what was told
+        tensors = load(content)  # checks the header, which holds the outcomes
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         asked = json.loads(header["__metadata__"]["outcomes"])
         return RecordedAnswer(cases, [unpack(node, tensors) for node in asked])
     except Exception as error:  # whatever an answer may have put there
-        raise ValueError(f"no trace: {type(error).__name__}") from None
+        raise ValueError(f"not a trace: {type(error).__name__}") from None
 
 
 def pack(value: Any, tensors: dict[str, Tensor], depth: int = 20) -> Any:
-    """``value`` as JSON; tensors go into ``tensors``, under the names that stand in it."""
+    """``value`` as JSON; tensors go into ``tensors``, under the names that the JSON has for them."""
     if isinstance(value, tuple | list | dict) and type(value) not in (list, tuple, dict):  # a Counter, a torch.Size
         value = next(kind(value) for kind in (tuple, list, dict) if isinstance(value, kind))
     if value is None or type(value) in (bool, int, float, str):
@@ -95,7 +95,7 @@ def _is_plain(x: Tensor) -> bool:
 
 
 def unpack(node: Any, tensors: dict[str, Tensor]) -> Any:
-    """What ``pack`` was given, or something that is described as that was."""
+    """What ``pack`` was given, or something with the same description."""
     if not isinstance(node, dict):
         return node
     ((kind, inside),) = node.items()

@@ -73,7 +73,7 @@ class ExaminedModel:
     Attributes:
         model: the whole, in evaluation mode, its parameters with a little noise.
         images: at least 2.
-        patch_size: pixels, (height, width); None if nobody said.
+        patch_size: pixels, (height, width); None if unknown.
     """
 
     model: nn.Module

@@ -121,8 +121,8 @@ def output_for_each_token(examined: ExaminedModel) -> str:
 def rows_depend_on_each_other(examined: Anatomy) -> str:
     """An image has nothing to do with its neighbours in the batch: the gradient for their pixels is exactly 0.
 
-    To exchange them and compare would miss a branch that layer scale makes small at the start. The last block's tokens
-    are asked, since a class token may hear nothing, and what is made of them, up to the logits.
+    Exchanging them and comparing would miss a branch that layer scale makes small at the start. The gradient is that of
+    the last block's tokens, since a class token may not depend on anything, and of what follows, up to the logits.
     """
     if len(examined.images) < 2:
         raise CannotTell("the model takes only one image at a time")

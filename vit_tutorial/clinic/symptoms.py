@@ -82,7 +82,7 @@ def any_batch_size(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
 def patch_order_matters(model: nn.Module, images: Float[Tensor, "b c H W"], patch_size: int | tuple[int, int]) -> bool:
     """Whether the outputs change when the patches of ``patch_size`` pixels are put in reverse order, or half of them.
 
-    To reverse all would not do alone: their distances stay the same, and with these the outputs of some healthy models.
+    Reversing all is not enough: it keeps their distances, and so the outputs of some healthy models.
 
     Raises:
         CannotTell: if the outputs are the same for every image.
@@ -105,7 +105,7 @@ def dead_parameters(model: nn.Module, images: Float[Tensor, "b c H W"]) -> list[
     """The names of the parameters on which the outputs do not depend.
 
     Such a parameter is not in the outputs' graph, so it gets no gradient, not even one of 0. Frozen parameters are
-    asked like the others, and no ``grad`` is touched.
+    treated like the others, and no ``grad`` is touched.
 
     Raises:
         CannotTell: if the outputs have no gradient at all.
@@ -141,10 +141,10 @@ def moved_by_patch(
 
 
 def patches_stay_together(embed: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
-    """Whether to change the pixels of one patch changes exactly one token, for every patch.
+    """Whether changing the pixels of a patch changes exactly one token, for every patch.
 
-    ``embed`` turns images into tokens ``(b, n, d)`` and has a ``patch_size``, (height, width). Which token moves does
-    not matter.
+    ``embed`` turns images into tokens ``(b, n, d)`` and has a ``patch_size``, (height, width). It does not matter
+    which token changes.
     """
     ph, pw = embed.patch_size
     patches = range((images.shape[2] // ph) * (images.shape[3] // pw))
@@ -152,7 +152,7 @@ def patches_stay_together(embed: nn.Module, images: Float[Tensor, "b c H W"]) ->
 
 
 def count_dependencies(attention: Callable[[Tensor], Tensor], x: Float[Tensor, "b n d"], number: int) -> int:
-    """On how many of the ``d`` numbers of a token one number of the output depends."""
+    """The number of a token's ``d`` features on which one feature of the output depends."""
     x = x.detach().requires_grad_()
     with torch.enable_grad():
         out = attention(x)[..., number]
@@ -161,7 +161,7 @@ def count_dependencies(attention: Callable[[Tensor], Tensor], x: Float[Tensor, "
 
 
 def heads_see_everything(attention: nn.Module, x: Float[Tensor, "b n d"]) -> bool:
-    """Whether each number of the output depends on each number of a token."""
+    """Whether each feature of the output depends on each feature of a token."""
     return all(count_dependencies(attention, x, number) == x.shape[-1] for number in range(x.shape[-1]))
 
 

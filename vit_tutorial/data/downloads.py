@@ -34,14 +34,14 @@ class HostFault(OSError):
 
 
 class TooSlow(HostFault):
-    """It would send it, given time."""
+    """The host would send it, given more time."""
 
 
 def download(urls: Sequence[str], path: Path, checksum: str, progress: bool = True, patience: float = math.inf) -> str:
     """Fetch one file from the first of several mirrors that sends it fast enough, else from any that sends it at all.
 
-    A mirror that is slow, falls silent or breaks off is left while another remains. The last one is taken at any speed,
-    and so are, if that fails, those that had sent something. What has arrived stays in ``path`` with ``.part`` at its
+    A mirror that is slow, falls silent or breaks off is left while another remains. The last one is used at any speed;
+    if it fails, so are those that had sent something. What has arrived stays in ``path`` with ``.part`` at its
     end: the next mirror, or the next call, goes on from there, and the checksum of the whole decides.
 
     Args:
@@ -49,15 +49,15 @@ def download(urls: Sequence[str], path: Path, checksum: str, progress: bool = Tr
         path: where it goes.
         checksum: of the file, such as ``"md5:…"`` or ``"sha256:…"``; its first digits are enough.
         progress: whether to show a progress bar.
-        patience: seconds after which to give up, or as soon as it is clear that they won't do.
+        patience: seconds after which to give up, or as soon as it is clear that they won't be enough.
 
     Returns:
         The name of the host that sent it.
 
     Raises:
-        HostFault: no mirror sent it; the message says what each did instead. :class:`TooSlow` if one would have, given
-            more patience.
-        OSError: ``path`` cannot be written.
+        HostFault: if no mirror sent it; the message says what each did instead. :class:`TooSlow` if one would have,
+            given more patience.
+        OSError: if ``path`` cannot be written.
     """
     algorithm, _, wanted = checksum.partition(":")
     part = path.with_name(f"{path.name}.part")
@@ -114,7 +114,7 @@ def _receive(url: str, part: Path, is_last: bool, progress: bool, deadline: floa
 
 
 def _append(url: str, part: Path, is_last: bool, progress: bool, deadline: float) -> None:
-    """Ask once for what ``part`` lacks, and add what comes."""
+    """Ask once for what ``part`` lacks, and append what arrives."""
     import requests  # takes a while
 
     have = _size(part)
@@ -169,12 +169,12 @@ def _chunks(
 
 
 def _span(response: "requests.Response", have: int) -> tuple[int, int | None]:
-    """From which byte on a host sends, asked for those after the first ``have``; and how many there are, if it says."""
+    """The first byte that a host sends, asked for those after the first ``have``; and the total, if it is known."""
     if have and response.status_code == 206:
         header = response.headers.get("Content-Range", "")
         span = re.fullmatch(r"bytes (\d{1,15})-\d{1,15}/(\d{1,15}|\*)", header)
         if not span or int(span[1]) != have:
-            raise HostFault(f"asked for the bytes from {have} on, it says that it sends {header or 'whatever'!r}")
+            raise HostFault(f"asked for the bytes from {have} on, it sent the range {header!r}")
         return have, None if span[2] == "*" else int(span[2])
     if response.status_code != 200:
         raise HostFault(f"{response.status_code} {response.reason or ''}".strip())
@@ -232,14 +232,15 @@ def ensure(
 
     Args:
         title: a name for the files, for messages.
-        files: what has to be there.
+        files: the files that must be there.
         fetch: downloads into the folder it is given, and returns the one below it in which the files then are; None
             to download nothing, as with ``$VIT_TUTORIAL_DOWNLOAD`` set to 0.
         variable: the environment variable that names ``root``.
         patience: seconds to wait for another process.
 
     Raises:
-        FileNotFoundError: the files are missing and cannot be fetched or stored; the message says why and what to do.
+        FileNotFoundError: if the files are missing and cannot be fetched or stored; the message says why and what to
+            do.
     """
     place = root / folder
 
@@ -248,7 +249,7 @@ def ensure(
 
     if not missing():
         return
-    lacking = f"{title} is not at hand: {place} lacks {', '.join(missing())}"
+    lacking = f"{title} is missing: {place} lacks {', '.join(missing())}"
     remedy = f"Put the files there, or name the folder that holds {folder} in {variable}."
     if fetch is None or os.environ.get("VIT_TUTORIAL_DOWNLOAD") == "0":
         raise FileNotFoundError(f"{lacking}, and download is off. {remedy}") from HostFault("download is off")
@@ -279,7 +280,7 @@ def ensure(
 
 
 def _clear(part: Path) -> None:
-    """Remove a hidden folder and what is in it, but for downloads that the next attempt can resume."""
+    """Remove a hidden folder and its contents, except for downloads that the next attempt can resume."""
     for path in part.glob("*"):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)

@@ -22,7 +22,7 @@ SPLIT_SEED = 0
 # As torchvision.datasets.ImageFolder has them, whose import takes a second.
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 FOLDERS = {"train": "train", "val": "val", "valid": "val", "test": "test"}  # of which split each holds the images
-HEX = 12  # digits of the hash that stands for an image
+HEX = 12  # digits of an image's hash
 
 
 def image_folder(
@@ -51,9 +51,9 @@ def split_folder(path: Path) -> dict[str, ImageFiles]:
     """The images of a folder's three splits.
 
     A split without a folder of its own is about a tenth of each class in ``train``. Every image is assigned by a hash
-    of its class and file name alone, so adding images moves no others. Only where the hash would leave a class without
-    an image in a split does the nearest hash fill in; more images may then send that one back to the training images.
-    Classes with fewer images than splits are only trained on, and a warning names them.
+    of its class and file name alone, so adding images moves no others. If the hash would leave a class without an image
+    in a split, the image with the nearest hash is taken; more images may then send that one back to the training
+    images. Classes with fewer images than splits are only trained on, and a warning names them.
 
     Raises:
         FileNotFoundError: if there is no such folder.
@@ -129,7 +129,7 @@ def folder_changes(kept: dict, dataset: Dataset | ImageFiles) -> str:
 
 
 def check_split(kept: dict, dataset: Dataset | ImageFiles, split: str) -> str:
-    """Stop unless the images of a split are, for the run that has ``kept`` this, what they are by the split's name.
+    """Stop if the images of a split aren't those that the run, which ``kept`` this, had under the split's name.
 
     Args:
         kept: a run's ``metrics.json``, or of it ``name``, ``data``, ``classes``, ``split`` and ``fingerprint``.
@@ -137,7 +137,7 @@ def check_split(kept: dict, dataset: Dataset | ImageFiles, split: str) -> str:
         split: ``"test"``, ``"val"`` or ``"train"``.
 
     Returns:
-        :func:`folder_changes` that do no harm, in words.
+        those of :func:`folder_changes` that do no harm, in words.
 
     Raises:
         ValueError: if validation or training images of a named set are others than those that the run had, in number or
@@ -164,7 +164,7 @@ def check_split(kept: dict, dataset: Dataset | ImageFiles, split: str) -> str:
         why = f" The {len(now - before.keys())} new {split} images may be {kind} by another name."
     else:
         return changes
-    what = "test this run" if split == "test" else f"be asked for the {split} images of this run"
+    what = "test this run" if split == "test" else f"be used as the {split} images of this run"
     raise ValueError(f"{dataset.variant} cannot {what}: {changes}.{why} Train it again")
 
 
@@ -190,7 +190,7 @@ def find_images(
 ) -> tuple[tuple[str, ...], Int64[Tensor, " num"], tuple[str, ...]]:
     """The images of a tree ``<class>/*``.
 
-    Hidden files are skipped, and so is what has no image's extension; a warning counts the latter.
+    Hidden files are skipped, and so are files without an image's extension; a warning counts the latter.
 
     Args:
         classes: the classes' names in order; the subfolders' names, sorted, otherwise.

@@ -144,7 +144,7 @@ class ImageFiles:
         return (3, *(self.img_size or decode(self.files[0]).shape[1:]))
 
     def to(self, device: torch.device | str) -> "ImageFiles":
-        """Itself: only batches go to a device."""
+        """Returns itself: only batches go to a device."""
         return self
 
     def batches(
@@ -153,7 +153,7 @@ class ImageFiles:
         """For each tensor of indices the images ``(b, 3, H, W)``, as bytes, and their labels, on ``device``.
 
         Threads decode the next batches while the model works on this one. Unlike worker processes they start at once,
-        in every epoch anew, and PIL decodes without holding Python's lock.
+        in every epoch, and PIL decodes without holding Python's lock.
 
         Raises:
             ValueError: if an image is damaged; the message names the file.
@@ -182,8 +182,8 @@ def decode(path: str, img_size: tuple[int, int] | None = None, *, paper: bool = 
     Grey images of 16 bits are scaled: 65,535 is white.
 
     Args:
-        paper: put paper behind transparent pixels, white under dark ink and black under light, instead of showing the
-            colour that they happen to have.
+        paper: put a background behind transparent pixels, white under dark ink and black under light, instead of
+            showing the colour that they happen to have.
 
     Raises:
         ValueError: if the file is not a whole image or cannot be opened, or its pixels are floats or integers of 32

@@ -29,9 +29,9 @@ def data_root() -> Path:
 
 
 def fetch(*names: str) -> None:
-    """Fetch what a chapter needs before it is needed, and say in a line for each where it came from.
+    """Fetch what a chapter needs before it is needed, and print a line for each that says where it came from.
 
-    With ``$VIT_TUTORIAL_DOWNLOAD`` set to 0, as when the book is built, it does and says nothing.
+    With ``$VIT_TUTORIAL_DOWNLOAD`` set to 0, as when the book is built, it does nothing.
 
     Args:
         names: ``"mnist"``, ``"cifar10"``, or torchvision's weights such as ``"vit_b_16"``.
@@ -50,7 +50,7 @@ def fetch_and_report(name: str, patience: float = math.inf, progress: bool = Tru
 
     Args:
         name: as for :func:`fetch`.
-        patience: seconds after which a stand-in is better.
+        patience: seconds after which to give up and use a stand-in.
         progress: whether to show progress bars.
 
     Raises:
@@ -62,7 +62,7 @@ def fetch_and_report(name: str, patience: float = math.inf, progress: bool = Tru
         host = sources.fetch_files(name, data_root(), progress=progress, patience=patience)
     except FileNotFoundError as error:
         reason = re.sub(r"https?://([^/:\s]+)\S*: ", r"\1: ", " ".join(str(error.__cause__).split()))
-        message = f"{title}: not to be had ({reason}); {STAND_INS.get(name, 'random weights stand in')}"
+        message = f"{title}: not available ({reason}); {STAND_INS.get(name, 'random weights stand in')}"
         given_time = isinstance(error.__cause__, TooSlow | Timeout)
         return False, message + f". To wait for it: vit-tutorial data {name}" * given_time
     return True, f"{title}: fetched from {host}" if host else f"{title}: already here"
@@ -94,7 +94,7 @@ def load_dataset(
             its shorter side and cut out in the middle.
         root: folder of the data; :func:`data_root` otherwise.
         download: whether to download what is missing; with ``$VIT_TUTORIAL_DOWNLOAD`` set to 0 nothing is.
-        fallback: the set to go on with, after a warning, if ``name`` is not available; not if ``$VIT_TUTORIAL_STRICT``
+        fallback: the set to use instead, after a warning, if ``name`` is not available; not if ``$VIT_TUTORIAL_STRICT``
             is set to anything but 0, as when the book is published.
         memory: a folder whose split takes more bytes than this is streamed.
 

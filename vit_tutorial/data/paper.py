@@ -15,7 +15,7 @@ from vit_tutorial.data.images import decode
 
 @dataclass(frozen=True)
 class Form:
-    """How a set's digits stand in their images, white on black.
+    """How a set's digits are placed in their images, white on black.
 
     Attributes:
         side: of an image, in pixels.
@@ -135,7 +135,7 @@ def _paper_by_its_border(grey: np.ndarray) -> np.ndarray:
 
 
 def _thickened(ink: np.ndarray) -> np.ndarray:
-    """With strokes of a usual width if these are thin."""
+    """Thicken thin strokes to the usual width."""
     from scipy import ndimage
 
     depth = ndimage.distance_transform_edt(np.pad(ink >= 0.5, 1))

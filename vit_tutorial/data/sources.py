@@ -25,7 +25,7 @@ TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
 VAL_IMAGES = 5_000  # of the training images of MNIST and CIFAR-10
 MNIST_FILES = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-CLASSES = {  # what the named data sets tell apart; known without the data
+CLASSES = {  # of the named data sets; known without the data
     "mnist": tuple("0123456789"),
     "cifar10": CIFAR_CLASSES,
     "digits": tuple("0123456789"),
@@ -35,7 +35,7 @@ _RETRY = "delete it and load again to have it downloaded"
 
 
 def fetch_files(name: str, root: Path, download: bool = True, progress: bool = True, patience: float = math.inf) -> str:
-    """See to it that a set's files are there: the host that sent them, "" if they were there already.
+    """Make sure that a set's files are there; returns the host that sent them, "" if they were there already.
 
     Args:
         name: ``"mnist"``, ``"cifar10"`` or weights out of ``WEIGHTS``.
@@ -176,12 +176,12 @@ def shapes(split: str) -> Dataset:
     """20,000, 1,000 and 2,000 of our own images; see :func:`~vit_tutorial.data.shapes.draw_shapes`."""
     size, seed = {"train": (20_000, 0), "val": (1_000, 1), "test": (2_000, 2)}[split]
     images, labels, masks = draw_shapes(size, seed)
-    mark = fingerprint(labels, lambda i: b"")  # seeds keep the splits apart; processors draw some pixels otherwise
+    mark = fingerprint(labels, lambda i: b"")  # seeds distinguish the splits; processors draw some pixels differently
     return Dataset(images, labels, SHAPES, "shapes, drawn by this package", masks, fingerprint=mark)
 
 
 def _part_of(dataset: Dataset, split: str, stored: Callable[[int], bytes] | None = None) -> Dataset:
-    """The training images without those set apart for validation, or these; the test images as they are.
+    """The training images without those held out for validation, or the latter; the test images as they are.
 
     Args:
         stored: the bytes of an image, by its index in ``dataset``; its pixels otherwise.
@@ -203,12 +203,12 @@ def _marked(part: Dataset, stored: Callable[[int], bytes] | None = None) -> Data
 
 
 def fingerprint(labels: Int64[Tensor, " num"], stored: Callable[[int], bytes]) -> str:
-    """Tells whether a split holds the images that another one held: a hash of all labels in order, and of 1,000 images.
+    """A hash of all labels in order and of 1,000 images, which shows whether two splits hold the same images.
 
-    MNIST's and CIFAR-10's validation images are drawn by position, so files in another order make another split, in
-    which are images that a recorded model was trained on. An image is hashed as it is stored, not as it is decoded:
-    versions of libjpeg differ in the last bit. The labels alone would not do, since two copies that are sorted by class
-    have the same.
+    MNIST's and CIFAR-10's validation images are drawn by position, so files in another order make another split, with
+    images that a recorded model was trained on. An image is hashed as it is stored, not as it is decoded: versions of
+    libjpeg differ in the last bit. The labels alone would not be enough, since two copies that are sorted by class have
+    the same ones.
 
     Args:
         labels: ``(num,)``, below 256, of the whole split.

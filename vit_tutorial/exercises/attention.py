@@ -179,7 +179,7 @@ EXERCISES["attention_weights"] = Exercise(
         "you divided by head_dim. Divide by its square root": _scaled_by(lambda q, k: 1 / q.shape[-1]),
         "k is not transposed, so (5, 4) and (7, 4) cannot be multiplied. A score is query times key: q @ k.mT":
             lambda q, k: (q @ k / q.shape[-1] ** 0.5).softmax(-1),
-        "q and k have changed places. Each query has a row: q times kᵀ": lambda q, k: _scores(k, q).softmax(-1),
+        "q and k are swapped. Each query has a row: q times kᵀ": lambda q, k: _scores(k, q).softmax(-1),
         "these are the right weights, but transposed: row i belongs to query i": _then(lambda s: s.softmax(-1).mT),
         "you divided by √dim, the width of all heads. A score sums over one head: divide by √head_dim, q.shape[-1]":
             _scaled_by(lambda q, k: ((q.shape[1] if q.ndim == 4 else 1) * q.shape[-1]) ** -0.5),
@@ -255,7 +255,7 @@ EXERCISES["row_entropy"] = Exercise(
         "The summed axis should go: leave out keepdim": lambda w: -_row_sums(torch.xlogy(w, w)),
         "the weight in front of the logarithm is missing: −w·log w": lambda w: -w.clamp_min(1e-30).log().sum(-1),
         "that is the log of the largest weight alone. Sum −w·log w over the whole row": lambda w: -w.amax(-1).log(),
-        "a small number added in the log shows. torch.xlogy needs none": lambda w: -(w * (w + 1e-5).log()).sum(-1),
+        "don't add a small number in the log: torch.xlogy needs none": lambda w: -(w * (w + 1e-5).log()).sum(-1),
         "that is 1 minus the largest weight, another measure of spread. Sum −w·log w": lambda w: 1 - w.amax(-1),
         "a softmax was taken of weights, which are a softmax already": lambda w: row_entropy(w.softmax(-1)),
         "that is the perplexity, exp of the entropy. Leave out the exp": lambda w: row_entropy(w).exp(),
@@ -279,13 +279,13 @@ EXERCISES["split_heads"] = Exercise(
     mistakes={
         "the content is scrambled. Reshape to (b, n, h, hd), not straight to (b, h, n, hd), then swap axes 1 and 2":
             lambda x, h: x.reshape(len(x), h, x.shape[1], -1),
-        "The heads stand behind the tokens: swap axes 1 and 2": lambda x, h: x.unflatten(-1, (h, -1)),
+        "The heads come after the tokens: swap axes 1 and 2": lambda x, h: x.unflatten(-1, (h, -1)),
         "each head takes every third number. Cut the last axis as (h hd), not (hd h): head 0 takes the first head_dim":
             lambda x, h: x.unflatten(-1, (-1, h)).permute(0, 3, 1, 2),
         "num_heads is the number of heads. Each is dim / num_heads wide": lambda x, h: split_heads(x, x.shape[-1] // h),
-        "Tokens and head_dim have changed places": lambda x, h: split_heads(x, h).mT,
-        "The heads stand in front of the batch": lambda x, h: split_heads(x, h).transpose(0, 1),
-        "Batch and heads are melted into one axis. Keep them apart": lambda x, h: split_heads(x, h).flatten(0, 1),
+        "Tokens and head_dim are swapped": lambda x, h: split_heads(x, h).mT,
+        "The heads come before the batch": lambda x, h: split_heads(x, h).transpose(0, 1),
+        "Batch and heads are merged into one axis. Keep both": lambda x, h: split_heads(x, h).flatten(0, 1),
         "a list of heads came out. Stack them on a new axis, after the batch": lambda x, h: list(x.chunk(h, dim=-1)),
         "the numbers are scrambled: the axes were swapped before the cut. Cut the last axis first":
             lambda x, h: x.transpose(1, 2).reshape(len(x), h, x.shape[1], -1),
@@ -311,12 +311,12 @@ EXERCISES["merge_heads"] = Exercise(
             lambda x: x.reshape(len(x), x.shape[2], -1),
         "view cannot cut a transposed tensor: use reshape or flatten, which copy, or contiguous() before":
             lambda x: x.transpose(1, 2).view(x.shape[0], x.shape[2], -1),
-        "Tokens stand last. They come second: one row for each token": lambda x: merge_heads(x).mT,
+        "Tokens come last. They belong second: one row for each token": lambda x: merge_heads(x).mT,
         "the heads are interleaved. Head 0 comes whole: (h hd)": lambda x: x.permute(0, 2, 3, 1).flatten(2),
         "Heads and head_dim are still two axes. Make them one": lambda x: x.transpose(1, 2),
         "The heads were added up or averaged. Put them side by side": lambda x: x.mean(1),
         "The heads are put one below the other, like more tokens. Put them side by side": lambda x: x.flatten(1, 2),
-        "Tokens are melted into the heads. Heads and head_dim become one axis, tokens stay": lambda x: x.flatten(2),
+        "Tokens are merged into the heads. Heads and head_dim become one axis, tokens stay": lambda x: x.flatten(2),
         "the heads are side by side in reverse. Head 0 comes first": lambda x: merge_heads(x.flip(1)),
         "the tokens' rows are scrambled: swap axes 1 and 2, and no others, before the reshape":
             lambda x: x.transpose(2, 3).reshape(x.shape[0], x.shape[2], -1),
@@ -343,18 +343,18 @@ EXERCISES["fuse_qkv"] = Exercise(
     mistakes={
         "the rows go head by head, with query, key and value of each. First all queries, then all keys, then values":
             lambda *kinds: torch.cat([part for head in zip(*kinds, strict=True) for part in head]),
-        "The weights stand side by side. A row makes one number, so put them one below the other: dim=0":
+        "The weights are side by side. A row makes one number, so put them one below the other: dim=0":
             lambda q, k, v: torch.cat([*q, *k, *v], dim=1),
         "The weights are stacked on a new axis. Join their rows: torch.cat": lambda q, k, v: torch.stack([*q, *k, *v]),
         "the rows of the heads are interleaved: the first of every head, then the second. Keep a head's rows together":
             lambda *kinds: torch.cat([torch.stack(parts, dim=1).flatten(0, 1) for parts in kinds]),
         **{f"the order is {', then '.join(KINDS[i] for i in order)}. It must be queries, then keys, then values":
            lambda *kinds, order=order: fuse_qkv(*(kinds[i] for i in order)) for order in ORDERS},
-        "the heads stand in reverse order. Head 0 comes first": lambda *kinds: fuse_qkv(*(x[::-1] for x in kinds)),
+        "the heads are in reverse order. Head 0 comes first": lambda *kinds: fuse_qkv(*(x[::-1] for x in kinds)),
         "That is transposed. nn.Linear keeps its weight as (out, in)": lambda *kinds: fuse_qkv(*kinds).mT,
         "The weights are stacked on new axes. Make one axis of the first three":
             lambda *kinds: torch.stack([torch.stack(parts) for parts in kinds]),
-        "The heads of one kind stand side by side. Put them, too, one below the other: dim=0":
+        "The heads of one kind are side by side. Put them, too, one below the other: dim=0":
             lambda *kinds: torch.cat([torch.cat(parts, dim=-1) for parts in kinds]),
         "Queries, keys and values still have an axis of their own. Make one of the first two":
             lambda *kinds: torch.stack([torch.cat(parts) for parts in kinds]),
@@ -407,7 +407,7 @@ EXERCISES["weights_from_kernel"] = Exercise(
             lambda attend, q, k: attend(q, k, _eye(q)),
         "That is an output for values of width head_dim. The identity must have as many columns as there are keys":
             _asked(lambda k: _eye(k, k.shape[-1])),
-        "you used the formula, or a kernel of your own. Ask the one you are given: it may weigh in another way":
+        "you used the formula, or a kernel of your own. Call the one you are given: its weights may be others":
             lambda attend, q, k: attention_weights(q, k),
         "you scaled q before the kernel, which scales it again. Pass q as it is":
             lambda attend, q, k: attend(q / q.shape[-1] ** 0.5, k, _eye(k)),
@@ -457,7 +457,7 @@ def _none_moves(pairs):
 
 
 def _apart(close, size=1, dim=0):
-    """The whole is close to its parts, sent through apart."""
+    """The output for the whole is close to those for its parts."""
     return lambda layer, x: bool(close(layer(x), torch.cat([layer(part) for part in x.split(size, dim)], dim)))
 
 

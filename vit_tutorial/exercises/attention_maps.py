@@ -46,7 +46,7 @@ def _logits(model, images):
 
 
 def _judged_record(fn, model, images):
-    """The maps, stacked, if the call left the model as it was."""
+    """The maps, stacked, after checking that the call left the model as it was."""
     calls, logits, depth = [], _logits(model, images), len(model.blocks)
     counter = model.register_forward_hook(lambda *_: calls.append(1))
     maps = fn(model, images)
@@ -61,7 +61,7 @@ def _judged_record(fn, model, images):
     _demand(learns, "the model was frozen and left so: use `with torch.no_grad()` instead")
     _demand(not _hooked(model), "hooks are left on the model: every later pass would go on recording. Remove them")
     _demand(not model.training, "the model was put into training mode and left there")
-    _demand(torch.allclose(_logits(model, images), logits), "the model does not give the same logits any more")
+    _demand(torch.allclose(_logits(model, images), logits), "the model's logits have changed")
     _demand(not any(a.requires_grad for a in maps), GRAPH)
     stumbling = model.blocks[-1].register_forward_pre_hook(lambda *_: 1 / 0)
     try:
@@ -193,7 +193,7 @@ EXERCISES["rollout"] = Exercise(reference=rollout, truth=_roll(),
         lambda maps: rollout([a.mean(0, keepdim=True).expand_as(a) for a in maps]),
     "the batch axis is gone": lambda maps: rollout(maps)[0],
     "only one row is left; keep the whole matrix": lambda maps: rollout(maps)[:, 0],
-    "the product runs from last to first. A later layer mixes what earlier ones made: it stands on the left":
+    "the product runs from last to first. A later layer mixes what earlier ones made: it goes on the left":
         _roll(join=lambda old, new: old @ new),
     "the identity is missing: a token also keeps itself, through the residual connection": _roll(identity=0),
     "the layers were averaged. They follow one another, so multiply":
@@ -315,7 +315,7 @@ EXERCISES["mean_distance"] = Exercise(reference=mean_distance, truth=_distance()
     "distances were squared: take the root before the mean": _distance(far=lambda down, right: down**2 + right**2),
     "attention to itself was left out; it counts, with distance 0":
         _distance(lambda w, c: w[:, :, 1:, 1:] * (1 - torch.eye(c.num_patches))),
-    "that is the way along the streets, |down| + |right|; the distance is the straight line":
+    "that is the Manhattan distance, |down| + |right|; the distance is the straight line":
         _distance(far=lambda down, right: down.abs() + right.abs()),
     "columns of the matrix were read: a row says where its token looks": _distance(lambda w, c: w[:, :, 1:, 1:].mT),
     "the patches were numbered column by column; the grid runs row by row":
@@ -409,7 +409,7 @@ def _hide(hidden=lambda a, k: _rank(a) < k, grid=lambda hidden, gh, gw: hidden.v
 
 
 def _counted(fn, images, maps, k, value):
-    """Where all patches are equally high, it is free which are hidden, but not how many."""
+    """If all patches are equally high, any may be hidden, but only k of them."""
     out = fn(images, maps, k, value)
     return (out == value).flatten(1).sum(1) if maps.numel() > 1 and bool((maps == maps.max()).all()) else out
 
@@ -434,7 +434,7 @@ EXERCISES["hide_top"] = Exercise(reference=hide_top, truth=_hide(), run=_counted
     "one patch too few is hidden": _hide(lambda a, k: _rank(a) < k - 1),
     "the k highest of the whole batch were hidden; each image has its own k":
         _hide(lambda a, k: _rank(a.flatten()).view_as(a) < k),
-    "patch numbers run along rows: number i is row i // gw, column i % gw":
+    "patches are counted row by row: patch i is in row i // gw, column i % gw":
         _hide(grid=lambda hidden, gh, gw: hidden.view(-1, gw, gh).mT),
     "the first image's patches were hidden in all images": _hide(lambda a, k: (_rank(a[:1]) < k).expand_as(a)),
     "the patches were painted black; paint them with the value that was asked for":
@@ -442,7 +442,7 @@ EXERCISES["hide_top"] = Exercise(reference=hide_top, truth=_hide(), run=_counted
     "only the first channel was painted over":
         _hide(paint=lambda images, value: torch.cat([0 * images[:, :1] + value, images[:, 1:]], dim=1)),
     "the patches were multiplied by the value, not painted over with it": _hide(paint=torch.mul),
-    "the largest absolute values were taken; wanted are the highest": _hide(lambda a, k: _rank(a.abs()) < k),
+    "the largest absolute values were taken; hide the highest": _hide(lambda a, k: _rank(a.abs()) < k),
     "hide exactly k. A threshold cannot; topk can": _hide(lambda a, k: a > a.sort(1, True).values[:, k : k + 1]),
 }, right=[_hide()], shape="the images keep their size",
-    otherwise="other pixels were painted over than those of the k highest patches")  # fmt: skip
+    otherwise="the pixels painted over aren't those of the k highest patches")  # fmt: skip

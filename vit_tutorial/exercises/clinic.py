@@ -28,7 +28,7 @@ NEAR, ROUNDING = partial(torch.allclose, rtol=1e-4, atol=1e-5), partial(torch.al
 
 
 def _verdict(reference: Callable, true_means: str, *rows: tuple, **others: Any) -> Exercise:
-    """An exercise from rows: the right answer, what is asked about, what to say to another, a test that gives it."""
+    """An exercise from rows: the right answer, the arguments, the hint for a wrong answer, a test that gives one."""
     cases = [Case(given, said, *caught, truth=truth) for truth, given, said, *caught in rows]
     return Exercise(reference=reference, true_means=true_means, cases=cases, **others)
 
@@ -179,7 +179,7 @@ EXERCISES["dead_norms"] = Exercise(
              "only block 1 has dead norms here. Ask each norm, and give its full name, as in blocks.1.norm2",
              lambda model, images: FOUR if symptoms.dead_norms(model, images) else [], truth=FOUR[2:]),
         Case(_on(_sick, "dead residual norm", change=lambda vit: sum(0 * p.sum() for p in vit.parameters()).backward()),
-             "old gradients, all zeros, were taken for life. Use torch.autograd.grad, or set them to None first",
+             "old gradients, all zeros, made dead norms look alive. Use torch.autograd.grad, or set them to None first",
              _norms(lambda name, part: part.weight.grad is None, before=_backward), truth=FOUR),
         Case(_on(_sick, "dead residual norm", change=lambda vit: vit.add_module("spare", nn.Linear(24, 7))),
              "a linear layer that is never called was named as well: only LayerNorms are asked for",
@@ -225,7 +225,7 @@ ODD = {
         rearrange(x, "b c (gh ph) (gw pw) -> b c (gh pw) (gw ph)", ph=2, pw=2)
     ),
     "other images off": lambda conv, x: conv(x) + (torch.arange(len(x)) > 0)[:, None, None],
-    "last heard twice": lambda conv, x: (tokens := conv(x)) + F.pad(tokens[:, -1:], (0, 0, 0, tokens.shape[1] - 1)),
+    "last added twice": lambda conv, x: (tokens := conv(x)) + F.pad(tokens[:, -1:], (0, 0, 0, tokens.shape[1] - 1)),
     "class token in front": lambda conv, x: F.pad(conv(x), (0, 0, 1, 0)),
 }  # fmt: skip
 
@@ -240,7 +240,7 @@ class OddPatches(PatchEmbed):
 
 
 def _embed(kind: type | str, *sizes) -> Callable[[], tuple]:
-    """An embedding, with a bias that is not 0, and images for it; by default three channels in patches of 4×2.
+    """An embedding with a nonzero bias, and images for it; by default three channels in patches of 4×2.
 
     All numbers are multiples of small powers of two, so that sums are exact: nothing depends on how a test rounds.
     """
@@ -292,7 +292,7 @@ EXERCISES["patches_stay_together"] = _verdict(
      "with one channel the reshape was not seen: each patch's pixels go to two tokens there", _or_scrambled(1)),
     (False, _embed("last two torn"), "only the last two patches have exchanged pixels here. Look at *every* patch",
      _patches(only=slice(1))),
-    (False, _embed("last heard twice"), "only the last patch moves two tokens here. Look at *every* patch",
+    (False, _embed("last added twice"), "only the last patch moves two tokens here. Look at *every* patch",
      _patches(only=slice(-1))),
     (False, _embed("last channel shifted"),
      "only one channel goes to the wrong tokens here. Change the pixels in *all* channels",
@@ -384,7 +384,7 @@ def _loud_stream(compare, mode=nn.Module.eval, place=-1, louder=lambda out: 10 *
 
 
 def ends_with_norm(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
-    """Whether the logits stay, when what the last block returns is made 10 times as large."""
+    """Whether the logits stay the same if the last block's output is made 10 times as large."""
     return _loud_stream(WIDE)(model, images)
 
 
@@ -412,7 +412,7 @@ EXERCISES["ends_with_norm"] = _verdict(
     (True, _on(ViT, replace(CONFIG, depth=3)),
      "right for two blocks, wrong for three: the last one is model.blocks[-1]", _loud_stream(WIDE, place=1)),
     (True, _on(ViT, CONFIG, change=lambda vit: vit.add_module("norm", nn.RMSNorm(24))),
-     "an RMSNorm was said to be none. It divides by the size and subtracts no mean: multiply by 10, don't add",
+     "an RMSNorm wasn't taken for a norm. It divides by the size and subtracts no mean: multiply by 10, don't add",
      _loud_stream(WIDE, louder=lambda out: 10 + out)),
     (False, _on(_sick, "no final norm", change=lambda vit: nn.init.constant_(vit.head.bias, 3)),
      "logits that are 3 and a little hid the missing norm: rtol and atol of 1e-3 find it",
@@ -470,7 +470,7 @@ EXERCISES["heads_see_everything"] = _verdict(
     symptoms.heads_see_everything, "that every number depends on every number",
     (True, _layer(Attention, 12, 3), "the healthy attention was said to see slices"),
     (True, _layer(PerHeadAttention, 12, 3),
-     "a loop over heads that each see the whole token was called sick. A loop is no bug",
+     "a loop over heads that each see the whole token was called sick. A loop isn't a bug",
      lambda attention, x: symptoms.heads_see_everything(attention, x) and not hasattr(attention, "heads")),
     (False, _layer(patients.SlicedHeads, 12, 3),
      "heads that each see a slice were not noticed. Ask which *numbers* of a token each number of the output needs",
@@ -556,7 +556,7 @@ EXERCISES["scale_is_right"] = _verdict(
 
 
 def _batches(compare, mode=nn.Module.eval):
-    """A test that takes an error for an answer, as of a model that takes no batch of another size."""
+    """A test that takes an error for an answer, as from a model that accepts only one batch size."""
 
     def fn(model, images):
         mode(model)
@@ -638,7 +638,7 @@ def _moves(*tests):
 
 
 def _but_not(place):
-    """Right, but for a choice that falls on this epoch."""
+    """Right, except for a choice of this epoch."""
     return lambda select: symptoms.chosen_without_the_test_set(select) and select(APART) != place
 
 

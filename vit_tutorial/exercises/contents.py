@@ -1,4 +1,4 @@
-"""Which exercises each chapter has, in its order: so that a chapter loads its own and no others."""
+"""The exercises of each chapter, in order, so that a chapter loads only its own."""
 
 _NAMES = {
     "patches": "num_patches patchify unpatchify kernel_to_matrix pad_to_patches",

@@ -12,10 +12,10 @@ class Case:
     """One question to an answer.
 
     Args:
-        given: makes the arguments, anew for each call.
-        hint: what to say to an answer that fails here with a mistake that is not known.
+        given: makes the arguments, new ones for each call.
+        hint: for an answer that fails here with an unknown mistake.
         caught: a wrong answer that fails here first, for the tests.
-        truth: the right result, where the exercise's ``truth`` is not to compute it.
+        truth: the right result, if the exercise's ``truth`` should not compute it.
         says: what the message of the expected ValueError must contain.
     """
 
@@ -32,21 +32,21 @@ class Exercise:
 
     Args:
         reference: the answer that the chapter goes on with when nothing was attempted.
-        truth: the same function from an independent source; where it raises a ValueError, so must an answer.
+        truth: the same function from an independent source; if it raises a ValueError, an answer must do so too.
         given: makes the first case's arguments from named sizes with defaults. The engine tries other sizes, too.
         cases: further questions, each with its hint.
         mistakes: wrong functions by their hints, the commoner before the rarer.
         right: other right answers, for the tests.
-        otherwise: what to say to wrong numbers of an unknown mistake.
-        shape: what to say to a wrong shape of an unknown mistake.
+        otherwise: the hint for wrong values from an unknown mistake.
+        shape: the hint for a wrong shape from an unknown mistake.
         explain: called with the wrong result, the truth and the arguments; says what is wrong, or "".
-        run: how an answer is called, where its outcome is not simply what it returns.
+        run: how an answer is called, if its outcome is not simply what it returns.
         true_means: for an answer that says yes or no, what True means.
         tolerance: relative and absolute.
         dtype: whether the result must have the truth's dtype.
-        exact_type: whether a number must be of the truth's type, an int say.
+        exact_type: whether a number must have the truth's type, such as int.
         smallest: the smallest size the engine may try, where 1 is too small.
-        notes: questions about what the statement does not ask; a right answer that fails one is told so, and accepted.
+        notes: questions about what the statement does not ask; an answer that fails one gets a note, and is accepted.
         without: the probes that make no sense here: "sizes" and "again", whose failure is refused as the statement's
             own demands are; "strides", "float64" and "gradient", which are notes.
         may_change: whether an answer is to change what it is given.

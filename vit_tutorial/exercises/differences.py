@@ -1,4 +1,4 @@
-"""How a wrong result differs from the right one, where no known mistake explains it."""
+"""How a wrong result differs from the right one, if no known mistake explains it."""
 
 from collections.abc import Callable
 from itertools import permutations
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def difference(got: Tensor, want: Tensor, tolerance: float) -> str:
-    """What strikes one about ``got`` beside ``want``, and the first place where they differ; both of one shape."""
+    """The most striking difference of ``got`` from ``want``, of one shape, and the first place where they differ."""
     if _is_odd(got, want) or not want.numel():
         return ""
     if (got.dtype == torch.bool) != (want.dtype == torch.bool):
@@ -37,9 +37,9 @@ def _seen(got: Tensor, want: Tensor, wrong: Tensor, close: Callable[[Tensor, Ten
             return f"some numbers are {name}"
     finite = want.isfinite()
     if not finite.all():
-        return "" if (wrong & finite).any() else "NaN or infinity is wanted in some places"
+        return "" if (wrong & finite).any() else "some values should be NaN or infinite"
     if close(got, -want).all():
-        return "the sign is turned round"
+        return "the sign is flipped"
     if want.abs().max() > 0:
         factor = float((got * want).sum() / want.square().sum())
         if factor and close(got, factor * want).all():
@@ -60,14 +60,14 @@ def _seen(got: Tensor, want: Tensor, wrong: Tensor, close: Callable[[Tensor, Ten
                 return f"yours is shifted by one along axis {axis}"
         totals = want.sum(axis, keepdim=True), got.sum(axis, keepdim=True)
         if size > 1 and (totals[1].abs() > 1e-9).all() and close(got * totals[0] / totals[1], want).all():
-            return f"along axis {axis} yours is right up to a factor: is a division missing, or by another sum?"
+            return f"along axis {axis} yours is right up to a factor: is a division missing, or by the wrong sum?"
     largest = float(want.abs().max())
     if largest and (off := float((got - want).abs().max())) < 1e-3 * largest:  # as a lost digit makes it
         return (
             f"nearly right, off by at most {off:.2g}: is a constant added, a number rounded, or the precision too low?"
         )
     if want.numel() > 3 and close(got.flatten().sort().values, want.flatten().sort().values).all():
-        return "the numbers are the right ones in the wrong places: is an axis split, merged or swapped the other way?"
+        return "the values are right, but in the wrong places: is an axis split, merged or swapped the other way?"
     return ""
 
 
@@ -79,7 +79,7 @@ def wrong_shape(got: Tensor, want: Tensor, tolerance: float) -> str:
     for axes in permutations(range(got.ndim)) if got.ndim == want.ndim <= 4 else ():
         turned = got.permute(axes)
         if turned.shape == want.shape and torch.allclose(turned, want, tolerance, tolerance, equal_nan=True):
-            return "the numbers are right, the axes stand in another order"
+            return "the values are right, but the axes are in another order"
     same_size = got.numel() == want.numel() > 0
     alike = same_size and torch.allclose(got.flatten(), want.flatten(), tolerance, tolerance, equal_nan=True)
-    return "the numbers are right; only the axes are cut otherwise" if alike else ""
+    return "the values are right, but the axes are split differently" if alike else ""

@@ -61,14 +61,14 @@ EXERCISES["layer_norm"] = Exercise(
         Case(lambda: _tokens(6), "right for x of 3 axes, wrong for one token (d,): dim=-1, not dim=2"),
         Case(lambda: (torch.ones(1, 6), *_tokens(6)[1:]),
              "eps is missing: a token whose channels are all equal divides zero by zero", _over(lambda v, _: v.sqrt())),
-        Case(lambda: _tokens(5, 6, scale=0.01, eps=1e-4), "right on ordinary tokens, wrong on quiet ones: see eps"),
+        Case(lambda: _tokens(5, 6, scale=0.01, eps=1e-4), "right on ordinary tokens, wrong on tiny ones: see eps"),
         Case(lambda: ((given := _tokens(2, 5, 6, scale=2))[0].requires_grad_(), *given[1:]),
              "the numbers are right, the gradient of x is not: it must flow through the mean and the variance as well. "
              "torch.no_grad(), .detach() and .data hide a part of the computation from autograd",
              _over(lambda v, eps: (v.detach() + eps).sqrt())),
     ], mistakes={
         "the statistics need keepdim=True to line up with x": lambda x, w, b, eps: (x - x.mean(-1)) / x.var(-1) * w + b,
-        "the channels are gone. Take no mean of the result": lambda x, *others: layer_norm(x, *others).mean(-1),
+        "the channels are gone. Don't average the result": lambda x, *others: layer_norm(x, *others).mean(-1),
         "you normalized over the tokens of an image (dim 1). Normalize each token by itself: dim=-1": _over(dims=1),
         "you normalized over the batch, as BatchNorm does. Normalize each token by itself: dim=-1": _over(dims=0),
         "you normalized all tokens of an image together. Normalize each by itself: dim=-1": _over(dims=(1, 2)),
@@ -84,7 +84,7 @@ EXERCISES["layer_norm"] = Exercise(
         "the bias is missing": lambda x, w, b, eps: F.layer_norm(x, w.shape, w, None, eps),
         "weight and bias are swapped": lambda x, w, b, eps: layer_norm(x, b, w, eps),
         "the bias was added too early: times weight, then plus bias": lambda x, w, b, eps: layer_norm(x, w, b * w, eps),
-        "eps stands outside the root. It belongs inside: √(variance + eps)": _over(lambda v, eps: v.sqrt() + eps),
+        "eps is outside the root. It belongs inside: √(variance + eps)": _over(lambda v, eps: v.sqrt() + eps),
         "eps is squared, or far too small: the root holds variance + eps": _over(lambda v, eps: (v + eps**2).sqrt()),
         "you clamp the variance at eps. Add eps to it: variance + eps": _over(lambda v, eps: v.clamp(min=eps).sqrt()),
         **{f"eps is an argument; you wrote {one} into the formula": _over(lambda v, _, one=one: (v + one).sqrt())
@@ -124,7 +124,7 @@ EXERCISES["gelu"] = Exercise(
         "that is Φ(x) alone. Multiply by x": torch.special.ndtr,
         "the 1 is missing: Φ(x) = ½·(1 + erf(x/√2))": lambda x: x * 0.5 * torch.erf(x / ROOT),
         "½ multiplies the whole bracket: ½·(1 + erf), not ½ + erf": lambda x: x * (0.5 + torch.erf(x / ROOT)),
-        "that is x times the probability to lie above x: a sign inside erf": lambda x: x * torch.special.ndtr(-x),
+        "that is x times the probability of a value above x: a sign inside erf": lambda x: x * torch.special.ndtr(-x),
         "that is x times the normal density. Φ is its integral": lambda x: x * (-x * x / 2).exp() / math.tau**0.5,
         "math.erf takes one number, torch.erf a tensor": lambda x: x * 0.5 * (1 + math.erf(x / ROOT)),
         "the GELU acts on each number by itself": lambda x: gelu(x).sum(-1),
@@ -174,7 +174,7 @@ EXERCISES["pre_norm_block"] = Exercise(
     shape="a block keeps the shape, so that blocks can be stacked",
     otherwise="the numbers differ from nn.TransformerEncoderLayer(norm_first=True)",
     cases=[Case(lambda: (torch.ones(2, 3, 4), *[nn.Identity()] * 4), truth=torch.full((2, 3, 4), 4.0),
-                hint="with parts that return what they are given, 4·x comes out, and x stays as it was")],
+                hint="with parts that return what they are given, the result is 4·x, and x stays as it was")],
     mistakes={
         "that is post-norm, the order of 2017. Normalize the input of each branch": _both(lambda x, n, f: n(x + f(x))),
         "nothing is added: both residuals are missing": _both(lambda x, n, f: f(n(x))),
@@ -195,7 +195,7 @@ EXERCISES["pre_norm_block"] = Exercise(
         "no norm is used: x + attn(x), then x + mlp(x)": _both(lambda x, n, f: x + f(x)),
         "norm1 is not used: attention reads norm1(x)": _block(first=lambda x, n, f: x + f(x)),
         "norm2 is not used: the MLP reads norm2(x)": _block(lambda x, y, n, f: y + f(y)),
-        "the norms stand after the branches. Put them before: x + branch(norm(x))": _both(lambda x, n, f: x + n(f(x))),
+        "the norms come after the branches. Put them before: x + branch(norm(x))": _both(lambda x, n, f: x + n(f(x))),
         "the MLP's result is lost: keep or return x + mlp(norm2(x))": _block(lambda x, y, n, f: y),
         "attention's result is lost: x + attn(norm1(x)) must be kept, in x": _block(first=lambda x, n, f: x),
         "one norm too many, at the end: only the model as a whole has that": _block(lambda x, y, n, f: n(y + f(n(y)))),
@@ -217,8 +217,8 @@ def _kind(fn, *args):
 
 
 def _draws(fn, x, p, training):
-    """30 calls in numbers: whether tokens, channels and images are zeroed alike; the least and the largest fraction of
-    zeroed images (p if close); whether images and their number vary; the least and the largest factor of the others."""
+    """Statistics of 30 calls: whether tokens, channels and images are zeroed alike; the least and the largest fraction
+    of zeroed images (p if close); whether images and their number vary; least and largest factor of the others."""
     factors = torch.stack([fn(x, p, training) / x for _ in range(30)])
     zero, stays = factors == 0, factors[factors != 0]
     units = [(zero == zero.narrow(axis, 0, 1)).all().item() for axis in (3, 2, 1)]
@@ -285,9 +285,9 @@ EXERCISES["drop_path"] = Exercise(
         *(Case(_asked(_kind, *shape), "x may have any number of axes: use x.ndim, not 3")
           for shape in [(7, 3), (2, 3, 4, 5), (5,)]),
     ], notes=[
-        Case(_asked(_gradient, 40, 5, 6), "its gradient is another: no_grad(), .detach() or .data hides x of it",
+        Case(_asked(_gradient, 40, 5, 6), "its gradient is wrong: no_grad(), .detach() or .data hides x from autograd",
              lambda x, p, training: drop_path(x.detach(), p, training), torch.ones(1)),
-        Case(_asked(_keeps_dtype, 4, 5, 6, dtype=torch.float64), "float64 comes back with another dtype, or not at all",
+        Case(_asked(_keeps_dtype, 4, 5, 6, dtype=torch.float64), "float64 comes back as another dtype, or fails",
              _in_training(lambda x, p: drop_path(x, p, True).float()), torch.ones(1)),
     ], mistakes={
         "the wrong way round: drop images in training, not in evaluation": lambda x, p, t: drop_path(x, p, not t),
@@ -303,8 +303,8 @@ EXERCISES["drop_path"] = Exercise(
         "no image is zeroed. Compare the random numbers with p": _masked(draw=lambda p, s: torch.rand(s) + 1 - p),
         "p is the chance to drop, not to keep": _masked(scale=lambda p: 1 / p, draw=lambda p, s: torch.rand(s) < p),
         "randn is normal. Use torch.rand, which is uniform": _masked(draw=lambda p, s: torch.randn(s) >= p),
-        "two calls drop the same images: set no seed inside": lambda *args: torch.manual_seed(3) and drop_path(*args),
-        "you drop a fixed number of images, so one alone always meets the same fate. Draw for each image":
+        "two calls drop the same images: don't set a seed": lambda *args: torch.manual_seed(3) and drop_path(*args),
+        "you drop a fixed number of images, so one alone is never dropped or always. Draw for each image":
             _masked(draw=lambda p, s: (torch.randperm(s[0]) >= round(p * s[0])).reshape(s)),
         "the images that stay are not scaled, so the mean shrinks. Divide by 1 − p": _masked(scale=lambda p: 1),
         "the images that stay were divided by p. Divide by 1 − p, the chance to stay": _masked(scale=lambda p: 1 / p),
@@ -345,9 +345,9 @@ EXERCISES["drop_path_rates"] = Exercise(
         "the line falls. The first blocks are skipped least, the last most": lambda r, n: drop_path_rates(r, n)[::-1],
         "every block has the same rate. The first should have 0, and then it rises": _each(lambda r, i, n: r),
         "these are the chances to keep. Return those to drop": _each(lambda r, i, n: 1 - drop_path_rates(r, n)[i]),
-        "there is one rate too many: one for each block is wanted": lambda r, n: [r * i / n for i in range(n + 1)],
+        "there is one rate too many: return one for each block": lambda r, n: [r * i / n for i in range(n + 1)],
         "the last rate is missing: a range, or arange, stops before its end": lambda r, n: drop_path_rates(r, n)[:-1],
-        "a list with one rate for each block was wanted, not a number": lambda rate, depth: rate,
+        "return a list with one rate for each block, not a number": lambda rate, depth: rate,
         "a step is rate / (depth − 1), not the whole rate": _each(lambda r, i, n: r * i),
         "drop_path_rate is missing: the line ends at it, not at 1": lambda rate, depth: drop_path_rates(1, depth),
         "the line should be straight: each step is the same": _each(lambda r, i, n: r * (i / max(n - 1, 1)) ** 2),
@@ -364,7 +364,7 @@ def block_multiply_adds(num_tokens: int, dim: int, mlp_ratio: float) -> tuple[in
 
 
 def _counted_by_torch(n, d, ratio):
-    """The same from products that PyTorch counts, a multiply-add as two operations."""
+    """The same from PyTorch's count of matrix products, where a multiply-add is two operations."""
     x, matrix, hidden = torch.empty(n, d, device="meta"), torch.empty(d, d, device="meta"), math.floor(d * ratio)
     with FlopCounterMode(display=False) as attention:
         q, k, v = x @ matrix, x @ matrix, x @ matrix
@@ -394,7 +394,7 @@ EXERCISES["block_multiply_adds"] = Exercise(
         Case(lambda: (0, 7, 10, 2.673), "attention is right for 50 tokens of 12, wrong for 7 tokens of 10"),
         Case(lambda: (1, 7, 10, 2.673), "the hidden width is int(dim * mlp_ratio), rounded down: 10 · 2.673 makes 26"),
     ], mistakes={
-        "two numbers were wanted, (attention, mlp), not their sum": lambda *sizes: sum(block_multiply_adds(*sizes)),
+        "return two numbers, (attention, mlp), not their sum": lambda *sizes: sum(block_multiply_adds(*sizes)),
         "the two are swapped: return (attention, mlp)": lambda *sizes: block_multiply_adds(*sizes)[::-1],
         "you counted operations. A multiplication and the addition after it are one multiply-add":
             lambda *sizes: tuple(2 * count for count in block_multiply_adds(*sizes)),
@@ -503,12 +503,12 @@ EXERCISES["norm_is_alive"] = Exercise(
               False, _Patient, lambda block, name, x: name in dict(block.named_modules())),
         _norm("a dead norm was called alive: dropout alone makes two calls differ. Call block.eval() first",
               False, lambda: _Patient().train(), _by_changing(mode=lambda block: block)),
-        _norm("a gradient left over from an earlier step was taken for life: clear it first",
+        _norm("a gradient left over from an earlier step made a dead norm look alive: clear it first",
               False, lambda: _Patient(change=lambda norm: setattr(norm.weight, "grad", torch.ones(DIM))),
               _by_gradient(lambda grad: grad is not None, own=lambda block: block)),
         _norm("in a block whose norm1 is alive and whose norm2 is dead, norm1 was called dead: judge `name` alone",
               True, lambda: _Patient("norm1"), lambda b, _, x: all(norm_is_alive(b, n, x) for n in ("norm1", "norm2"))),
-        _norm("in a block whose norm1 is alive and whose norm2 is dead, the two were not told apart: use `name`",
+        _norm("in a block whose norm1 is alive and whose norm2 is dead, both got the same answer: use `name`",
               False, lambda: _Patient("norm1"), lambda block, name, x: norm_is_alive(block, "norm1", x), "norm2"),
         _norm("norm1 of a post-norm block was called dead. Its outputs sum to a constant: compare them, not their sum",
               True, LAYER, _by_gradient(lambda grad: grad is not None and bool(grad.abs().max() > 1e-3), torch.sum)),

@@ -77,7 +77,7 @@ def judge(task: Exercise, guard: Guard | RecordedAnswer) -> None:
 
 
 def note(task: Exercise, guard: Guard) -> str:
-    """The first thing that a right answer can't do and the statement doesn't ask, "" if there is none."""
+    """The first thing that a right answer can't do although the reference can; "" if there is none."""
     for case in notes(task):
         if compare(task, case, _outcome_or_refusal(task, guard, case), expected(task, case)):
             return case.hint
@@ -90,22 +90,22 @@ def note(task: Exercise, guard: Guard) -> str:
 
 
 def explanation(task: Exercise, case: Case, got: Any, want: Any) -> str:
-    """What the exercise itself can say of wrong numbers."""
-    with suppress(Exception):  # of results of another kind it cannot speak: then the problem itself is told
+    """What the exercise itself can say about wrong values."""
+    with suppress(Exception):  # it can't explain results of another kind; then the problem itself is the hint
         if task.explain and isinstance(got, Tensor) and (got.shape, got.device) == (want.shape, want.device):
             return task.explain(got, want, *arguments(case))
     return ""
 
 
 def hint(task: Exercise, guard: Guard | RecordedAnswer, cases: list[Case], failed: Case, got: Any, want: Any) -> str:
-    """The hint of the mistake whose outcomes are most like the answer's; "" if none does as the answer did."""
+    """The hint of the mistake whose outcomes are most like the answer's; "" if no mistake matches."""
     answers = [_outcome_or_refusal(task, guard, case) for case in cases]
     verdict = isinstance(want, bool)
     if verdict and task.true_means:
         truths = [expected(task, case) for case in cases]
         inverted = [alike(answer, not truth, task) for answer, truth in zip(answers, truths, strict=True)]
         if all(inverted) and len(set(truths)) == 2:
-            return f"every answer is turned round: True means {task.true_means}"
+            return f"every answer is inverted: True means {task.true_means}"
     first = [(failed.hint, failed.caught)] if failed.caught else []  # the mistake that this case was made for
     others = [(case.hint, case.caught) for case in task.cases if case.caught and case is not failed]
     fits, of_this_shape = {}, []

@@ -1,4 +1,4 @@
-"""Between a reader's answer and the notebook: what the answer does is caught, described in words, and undone."""
+"""Between a reader's answer and the notebook: side effects are caught, described in words, and undone."""
 
 import contextlib
 import io

@@ -80,7 +80,7 @@ def _tokens_or_gradients(fn, model, images):
 
 
 def _token_by_token(model, images):
-    """The same in another order: class token and patches get their positions apart, blocks run one by one."""
+    """The same in another order: class token and patches get their positions separately, blocks run one by one."""
     patches = model.patch_embed(images) + model.pos_embed[:, 1:]
     cls = (model.cls_token + model.pos_embed[:, :1]).repeat(len(patches), 1, 1)
     return model.norm(reduce(lambda x, block: block(x), model.blocks, torch.cat([cls, patches], dim=1)))
@@ -99,13 +99,13 @@ EXERCISES["forward_features"] = Exercise(
     mistakes={
         "the class token has no position: put it in front first": _tokens(lambda m, x: _cat(m, x + m.pos_embed[:, 1:])),
         "the class token has no position; a patch got row 0": _tokens(lambda m, x: _cat(m, x + m.pos_embed[:, :-1])),
-        "the class token stands last. It belongs first": _tokens(lambda m, x: _cat(m, x).roll(-1, 1) + m.pos_embed),
+        "the class token comes last. It belongs first": _tokens(lambda m, x: _cat(m, x).roll(-1, 1) + m.pos_embed),
         "the final LayerNorm is missing, equation 4": _finish(lambda m, x: m.blocks(x)),
         "only the class token went through the final norm. Norm all tokens; it looks at one at a time":
             _finish(lambda m, x: torch.cat([m.norm(m.blocks(x)[:, :1]), m.blocks(x)[:, 1:]], dim=1)),
         "the norm ran before the blocks. It belongs after the last one": _finish(lambda m, x: m.blocks(m.norm(x))),
         "the norm ran before the blocks too. It belongs after them": _finish(lambda m, x: m.norm(m.blocks(m.norm(x)))),
-        "the norm ran after each block. It stands after the last one only":
+        "the norm ran after each block. It belongs after the last one only":
             _finish(lambda m, x: reduce(lambda x, block: m.norm(block(x)), m.blocks, x)),
         "the positions were never added, so the model cannot know where a patch was": _tokens(_cat),
         "the positions were added after the blocks, when the tokens have exchanged everything already":
@@ -129,7 +129,7 @@ EXERCISES["forward_features"] = Exercise(
 
 
 def pool_tokens(tokens: Float[Tensor, "b n d"], pool: str, num_prefix_tokens: int = 1) -> Float[Tensor, "b d"]:
-    """One vector for each image: token 0, or the mean of the patch tokens, which stand behind the prefix."""
+    """One vector for each image: token 0, or the mean of the patch tokens, which come after the prefix."""
     return tokens[:, 0] if pool == "cls" else tokens[:, num_prefix_tokens:].mean(dim=1)
 
 
@@ -169,14 +169,14 @@ EXERCISES["pool_tokens"] = Exercise(
     otherwise="pool='mean' must give the mean over the patch tokens of each image, pool='cls' token 0",
     cases=[
         _pooled("cls", 1, "pool='cls' must give token 0 of each image"),
-        _pooled("cls", 3, "pool='cls' must give token 0, however many tokens stand in front of the patches",
+        _pooled("cls", 3, "pool='cls' must give token 0, however many tokens come before the patches",
                 _mean_or(lambda t, i: t[:, i - 1])),
         _pooled("mean", 0, "with num_prefix_tokens=0 there is no class token, but the first patch was left out",
                 _cls_or(lambda t, i: t[:, 1:].mean(1))),
-        _pooled("mean", 3, "with num_prefix_tokens=3 three tokens stand in front of the patches; skip them all",
+        _pooled("mean", 3, "with num_prefix_tokens=3 three tokens come before the patches; skip them all",
                 _cls_or(lambda t, i: t[:, min(i, 1) :].mean(1))),
         _pooled("cls", 1, "wrong for a batch of one image with pool='cls'", b=1),
-        Case(lambda: (torch.randn(3, 7, 5), "mean"), "num_prefix_tokens is 1 where it is not given: keep the default",
+        Case(lambda: (torch.randn(3, 7, 5), "mean"), "num_prefix_tokens must be 1 by default",
              lambda tokens, pool, prefix=0: pool_tokens(tokens, pool, prefix)),
     ], mistakes={
         "the mean includes the class token. Skip the first num_prefix_tokens": _cls_or(lambda t, i: t.mean(1)),
@@ -314,7 +314,7 @@ EXERCISES["cross_entropy"] = Exercise(
         "subtract the largest logit from the label's logit, too": lambda z, y: F.cross_entropy(z, y) - z.amax(1).mean(),
         "each column's largest was subtracted; only the row's cancels": lambda z, y: F.cross_entropy(z - z.amax(0), y),
         "all classes are averaged. Only the label's log-probability counts": lambda z, y: -z.log_softmax(1).mean(),
-        "the normaliser is missing: the label's logit alone is no log-probability": lambda z, y: F.nll_loss(z, y),
+        "the normaliser is missing: the label's logit alone isn't a log-probability": lambda z, y: F.nll_loss(z, y),
         "that is the mean probability; the logarithm is missing": lambda z, y: -F.nll_loss(z.softmax(1), y),
         "that is log2, so bits. Take the natural logarithm": lambda z, y: F.cross_entropy(z, y) / math.log(2),
         "that is log10. Take the natural logarithm, as PyTorch does": lambda z, y: F.cross_entropy(z, y) / math.log(10),
@@ -350,9 +350,9 @@ EXERCISES["confusion_counts"] = Exercise(
     shape="One row and one column for each class", otherwise="row i, column j: how often class i was taken for class j",
     cases=[
         Case(lambda: (torch.tensor([0, 0, 0, 0, 1, 1, 2, 2, 2]), torch.tensor([0, 0, 0, 1, 1, 2, 2, 0, 0]), 4),
-             "class 3 occurs in neither list, and still has a row and a column"),
+             "class 3 occurs in neither list, and still needs a row and a column"),
         Case(lambda: (torch.full((700,), 1), torch.randint(2, (700,)), 3),
-             "one pair occurs more than 255 times: uint8 ends there. Count in a wider integer", _changed(Tensor.byte)),
+             "one pair occurs more than 255 times: uint8 overflows. Count in a wider integer", _changed(Tensor.byte)),
         Case(lambda: (torch.randint(12, (300,)), torch.randint(12, (300,)), 12), "wrong for 12 classes"),
         Case(lambda: (torch.tensor([2]), torch.tensor([0]), 3), "wrong for a single image"),
     ], mistakes={
@@ -366,7 +366,7 @@ EXERCISES["confusion_counts"] = Exercise(
         f"{FRACTIONS} (of a row)": _changed(lambda counts: counts / counts.sum(1, keepdim=True).clamp(min=1)),
         f"{FRACTIONS} (of a column)": _changed(lambda counts: counts / counts.sum(0).clamp(min=1)),
         f"{FRACTIONS} (per cent of all images)": _changed(lambda counts: 100 * counts / counts.sum()),
-        "the right ones are left out: the diagonal counts them": _changed(lambda counts: counts.fill_diagonal_(0)),
+        "the correct ones are left out: the diagonal counts them": _changed(lambda counts: counts.fill_diagonal_(0)),
     }, right=[_by_loop, lambda labels, said, k: F.one_hot(labels, k).T @ F.one_hot(said, k)])  # fmt: skip
 
 

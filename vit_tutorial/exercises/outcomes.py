@@ -1,4 +1,4 @@
-"""What an answer makes of a case, what it should, and what is wrong with it."""
+"""The outcome of an answer for a case, the expected one, and how they differ."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -22,7 +22,7 @@ def arguments(case: Case) -> tuple:
 
 
 class RecordedAnswer:
-    """An answer that ran elsewhere, by what it made of each case; see ``classroom``.
+    """An answer that ran in another process, by its outcome for each case; see ``classroom``.
 
     Args:
         cases: all questions, as the engine asks them.
@@ -41,7 +41,7 @@ class RecordedAnswer:
 
 
 def outcome(task: Exercise, fn: Callable | RecordedAnswer, case: Case) -> Any:
-    """What ``fn`` makes of a case; an exception is an outcome, too."""
+    """The outcome of ``fn`` for a case; an exception is an outcome, too."""
     if isinstance(fn, RecordedAnswer):
         return fn.outcome(case)
     try:
@@ -52,13 +52,13 @@ def outcome(task: Exercise, fn: Callable | RecordedAnswer, case: Case) -> Any:
     except Raised as raised:
         return raised
     except Exception as error:
-        # Not the answer's own exception: what it returned was of no use to us.
+        # Not the answer's own exception: what it returned can't be used.
         return Unusable(fn.returned) if isinstance(fn, Guard) else Raised(error)
 
 
 @dataclass
 class Unusable:
-    """Something returned of which nothing can be made."""
+    """A returned value that can't be used."""
 
     value: Any
 
@@ -88,7 +88,7 @@ def compare(task: Exercise, case: Case, got: Any, want: Any) -> str:
         if not isinstance(got, Raised):
             return f"{describe(got)} was returned. {said}".rstrip()
         if got.kind is not want.kind:
-            return f"A {want.kind.__name__} is wanted, {got.kind.__name__} was raised. {said}".rstrip()
+            return f"expected a {want.kind.__name__}, but {got.kind.__name__} was raised. {said}".rstrip()
         if not all(part in got.message for part in case.says):
             return f"the ValueError says {got.message!r}: state both values, here {' and '.join(case.says)}"
         return ""

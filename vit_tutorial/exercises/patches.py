@@ -37,7 +37,7 @@ def _count(of):
 
 
 def _if_they_tile(otherwise):
-    """Right where patches tile the image."""
+    """Right if the patches tile the image."""
     return _count(lambda H, W, ph, pw: H // ph * (W // pw) if H % ph == W % pw == 0 else otherwise(H, W, ph, pw))
 
 
@@ -59,7 +59,7 @@ EXERCISES["num_patches"] = Exercise(
              lambda image, patch: num_patches((image[0], image[1] // patch[1] * patch[1]), patch), says=("30", "4")),
     ],
     mistakes={
-        "one number is wanted: multiply rows by columns": _count(lambda H, W, ph, pw: (H // ph, W // pw)),
+        "return one number: rows times columns": _count(lambda H, W, ph, pw: (H // ph, W // pw)),
         "the class token is not a patch; it joins in chapter 2": _count(lambda H, W, ph, pw: H // ph * (W // pw) + 1),
         "rows times columns, not rows plus columns": _count(lambda H, W, ph, pw: H // ph + W // pw),
         "the count per column was squared: height and width may differ": _count(lambda H, W, ph, pw: (H // ph) ** 2),
@@ -69,10 +69,10 @@ EXERCISES["num_patches"] = Exercise(
         "a number of patches is an int. / gives a float, // does not": lambda *sizes: float(num_patches(*sizes)),
         "the areas divide, 960 / 16 = 60, the sides do not. Test each": _count(lambda H, W, ph, pw: H * W // (ph * pw)),
         "// rounded down and lost the border. Raise a ValueError": _count(lambda H, W, ph, pw: H // ph * (W // pw)),
-        "rounded up, the patches reach beyond the border. Raise a ValueError":
+        "you rounded up, so patches reach beyond the border. Raise a ValueError":
             _count(lambda H, W, ph, pw: ceil(H / ph) * ceil(W / pw)),
         "4×4 patches do not tile this image, and None was returned. Raise a ValueError": _if_they_tile(lambda *_: None),
-        "A ValueError is wanted, AssertionError was raised": _raising(AssertionError, ""),
+        "expected a ValueError, but AssertionError was raised": _raising(AssertionError, ""),
         "state both values, here 30 and 4": _raising(ValueError, "these sizes do not fit"),
     },
     right=[_raising(ValueError, "{0}×{1} and {2}×{3} do not fit")],
@@ -108,14 +108,14 @@ EXERCISES["patchify"] = Exercise(
         **{f"the patches are right, but flattened as ({order}). A Conv2d kernel is stored as (c ph pw)":
            _patchify_as(f"b (gh gw) ({order})") for order in ORDERS},
         "the patches come column by column. Go row by row, as one reads": _patchify_as("b (gw gh) (c ph pw)"),
-        **{f"you cut the sides as {cut}, so a patch collects distant pixels. Neighbours: (gh ph) (gw pw)":
+        **{f"you cut the sides as {cut}, so a patch collects distant pixels. Use (gh ph) (gw pw)":
            _patchify_as("b (gh gw) (c ph pw)", f"b c {cut}") for cut in CUTS},
         "the grid still has two axes; make one of them, row by row": _patchify_as("b gh gw (c ph pw)"),
         "the patches are not flattened: c, ph and pw belong into one axis": _patchify_as("b (gh gw) c ph pw"),
     },
     right=[lambda images, patch: F.unfold(images, patch, stride=patch).mT],
     shape="b images, gh·gw patches, c·ph·pw numbers in each",
-    otherwise="the numbers differ from those of patches that are sliced out one by one",
+    otherwise="the values differ from those of patches sliced out one by one",
 )  # fmt: skip
 
 
@@ -144,7 +144,7 @@ EXERCISES["unpatchify"] = Exercise(
         "the patches were placed column by column; they come row by row": _unpatchify_as("b (gw gh) (c ph pw)"),
         **{f"the patches were read as ({order}); they are flattened as (c ph pw)":
            _unpatchify_as(f"b (gh gw) ({order})") for order in ORDERS},
-        **{f"you joined the sides as {joined}, so a patch's pixels end up far apart. Neighbours: (gh ph) (gw pw)":
+        **{f"you joined the sides as {joined}, so a patch's pixels end up far apart. Use (gh ph) (gw pw)":
            _unpatchify_as("b (gh gw) (c ph pw)", joined) for joined in CUTS},
         "height and width of the image are swapped": lambda *args: unpatchify(*args).transpose(2, 3),
         "three channels are hard-coded: c follows from the patch's length": _unpatchify_as("b (gh gw) (c ph pw)", c=3),
@@ -219,7 +219,7 @@ EXERCISES["pad_to_patches"] = Exercise(
     cases=[
         Case(lambda: (torch.rand(1, 2, 8, 12), (4, 6)),
              "An image that fits already needs no padding: -9 % 4 is 3, but -8 % 4 is 0", _a_patch_more),
-        Case(lambda: (torch.rand(1, 2, 9, 12), (4, 6)), "one side fits, and got a patch more: treat each by itself",
+        Case(lambda: (torch.rand(1, 2, 9, 12), (4, 6)), "one side fits, and still grew: treat each by itself",
              partial(_a_patch_more, always=False)),
         Case(lambda: (torch.full((1, 1, 3, 5), 7, dtype=torch.uint8), (2, 3)),
              "images of bytes come back with another dtype: padding keeps it",
@@ -238,5 +238,5 @@ EXERCISES["pad_to_patches"] = Exercise(
         "the border was repeated. The padding must be zeros": _pad(mode="replicate"),
     },
     shape="Each side grows to the next multiple of the patch",
-    otherwise="the image must stand unchanged in the top left corner, with zeros around it",
+    otherwise="the image must be unchanged, in the top left corner, with zeros around it",
 )  # fmt: skip

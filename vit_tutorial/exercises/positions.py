@@ -97,7 +97,7 @@ EXERCISES["order_blind"] = Exercise(
                 _blind(alike=lambda a, b, sign=sign: (sign * (a - b)).max() < 1e-5)) for sign in (1, -1)),
         _tell(False, "reversing is just one order, and some encoders are blind to that one alone: torch.randperm",
               lambda x: _by_place(x, 0, 1, 2, 3, 4, 5, 6, 5, 4, 3, 2, 1), _patches(lambda x: x.flip(1))),
-        _tell(False, "rolling keeps who stands beside whom, and some encoders see nothing else: torch.randperm",
+        _tell(False, "rolling keeps each token's neighbours, and some encoders see nothing else: torch.randperm",
               lambda x: (x[:, 1:] * x[:, 1:].roll(1, dims=1)).sum(dim=1), _patches(lambda x: x.roll(1, dims=1))),
         _tell(False, "only two tokens changed places, and some encoders are blind to that alone: torch.randperm",
               lambda x: (x != x.sort(dim=1).values).any(dim=2).sum(dim=1, keepdim=True).clamp(min=2).to(x.dtype),
@@ -164,7 +164,7 @@ EXERCISES["add_cls_token"] = Exercise(
             lambda tokens, cls: torch.cat([cls.expand_as(tokens), tokens], dim=2),
         "each image got b class tokens. It needs one": _in_front(lambda cls, b: cls.expand(b, b, -1)),
         "the class token replaced patch 0. It joins the n patches": lambda x, cls: add_cls_token(x[:, 1:], cls),
-        "the class token stands at the end. It is token 0, in front": lambda x, cls: add_cls_token(x, cls).roll(-1, 1),
+        "the class token is at the end. It is token 0, in front": lambda x, cls: add_cls_token(x, cls).roll(-1, 1),
         "only the first image has the class token": _in_front(lambda cls, b: F.pad(cls, (0, 0, 0, 0, 0, b - 1))),
         "the batch size 3 is hard-coded: take b from the tokens": _in_front(lambda cls, b: cls.expand(3, -1, -1)),
     },
@@ -210,9 +210,9 @@ EXERCISES["sincos_1d"] = Exercise(
     cases=[Case(lambda: (5, 9), "right for even dim, wrong for dim=9: it has 5 sines and 4 cosines. Leave out the last",
                 _even_only)],
     mistakes={
-        "sin and cos are swapped: sin stands in the even columns. Row 0 reads 0, 1, 0, 1, …":
+        "sin and cos are swapped: sin belongs in the even columns. Row 0 reads 0, 1, 0, 1, …":
             _sincos(turn=lambda angle, n: math.pi / 2 - angle),
-        "all sines stand before all cosines, a common variant. Here they alternate":
+        "all sines come before all cosines, a common variant. Here they alternate":
             lambda n, dim: sincos_1d(n, dim)[:, [*range(0, dim, 2), *range(1, dim, 2)]],
         "the positions start at 1: row 0 must be position 0": _sincos(first=1),
         "the frequencies fall too slowly: the exponent of pair i is 2i/dim, not i/dim": _sincos(lambda c: c // 2),
@@ -226,11 +226,11 @@ EXERCISES["sincos_1d"] = Exercise(
         "// rounds the angles down to whole numbers: divide with /": _sincos(turn=lambda angle, n: angle.floor()),
         "sin and cos take radians, not degrees: no factor is needed": _sincos(turn=lambda angle, n: angle.deg2rad()),
         "there is no 2π: the first hand turns by one radian per step": _sincos(turn=lambda angle, n: math.tau * angle),
-        "the odd columns want a cosine, not a sine": lambda n, dim: sincos_1d(n, dim)[:, torch.arange(dim) // 2 * 2],
+        "the odd columns hold cosines, not sines": lambda n, dim: sincos_1d(n, dim)[:, torch.arange(dim) // 2 * 2],
         "the positions were divided by their number. A step is always 1": _sincos(turn=lambda angle, n: angle / n),
         "dim=10 is right, dim=9 is not. The frequencies are those of dim 9, and the last cosine is left out":
             lambda n, dim: sincos_1d(n, dim + dim % 2)[:, :dim],
-        "an odd dim has one cosine less": lambda n, dim: sincos_1d(n, dim + dim % 2),
+        "an odd dim has one cosine fewer": lambda n, dim: sincos_1d(n, dim + dim % 2),
         "positions are rows, features columns": lambda n, dim: sincos_1d(n, dim).T,
         "there is no batch axis": lambda n, dim: sincos_1d(n, dim)[None],
         "the numbers are right, but not float32: added to the tokens, they change their dtype. End with .float()":
@@ -274,7 +274,7 @@ EXERCISES["position_similarity"] = Exercise(
         "a / b * c is (a / b) * c: put the product of the lengths in brackets": _dot_over(lambda norm: norm / norm.T),
         "the whole table's length was divided out. Each row has its own: dim=1": _dot_over(lambda x: x.norm() ** 2),
         "the columns were made length 1, not rows: dim=1": lambda x: F.normalize(x, dim=0) @ F.normalize(x, dim=0).T,
-        "that is the correlation: subtract no mean": lambda x: position_similarity(x - x.mean(dim=1, keepdim=True)),
+        "that is the correlation: keep the mean": lambda x: position_similarity(x - x.mean(dim=1, keepdim=True)),
         "that is a distance, 1 − cosine: equal positions must have similarity 1": lambda x: 1 - position_similarity(x),
         "that is the distance between rows: equal positions must have similarity 1": lambda x: torch.cdist(x, x),
         "that is the angle: its cosine is wanted": lambda table: position_similarity(table).clamp(-1, 1).acos(),
@@ -315,7 +315,7 @@ def _by_least_squares(offset, dim):
 
 
 def _on_the_table(fn, offset, dim):
-    """The matrix times TᵀT / n of the table T: what it does to positions, for many matrices are nearly as good."""
+    """The matrix times TᵀT / n of the table T: its effect on positions, since many matrices are nearly as good."""
     matrix = fn(offset, dim)
     table = sincos_1d(100, dim).double()
     return matrix.double() @ (table.T @ table / 100) if matrix.shape == (dim, dim) else matrix
@@ -387,7 +387,7 @@ EXERCISES["sincos_2d"] = Exercise(
         "that is a 1-D table: row and column get a half each": lambda grid, d: sincos_1d(math.prod(grid), d),
         "the frequencies are those of a table of dim columns: each half is a whole sincos_1d of dim/2":
             _of_both(lambda n, dim: sincos_1d(n, dim)[:, : dim // 2]),
-        "in each half all sines stand before all cosines (timm's order): here they alternate, as in sincos_1d":
+        "in each half all sines come before all cosines (timm's order): here they alternate, as in sincos_1d":
             _as("(gh gw) (half pair two) -> (gh gw) (half two pair)", half=2, two=2),
         "row and column take turns: give each a half": _as("(gh gw) (two half) -> (gh gw) (half two)", two=2),
         "each half must be sincos_1d of dim/2: yours make 2·dim columns": lambda grid, d: sincos_2d(grid, 2 * d),
@@ -465,7 +465,7 @@ EXERCISES["resample_pos_embed"] = Exercise(
              _resample(size=lambda old, new: {"scale_factor": (new[0] / old[0], new[1] / old[1])})),
     ],
     mistakes={
-        "16 rows make no 3×5 grid: the class token has no place in it. Set row 0 aside, and put it back in front":
+        "16 rows don't make a 3×5 grid: the class token has no place in it. Set row 0 aside, and put it back in front":
             lambda *args: resample_pos_embed(*args, num_prefix_tokens=0),
         "put the class token back in front": lambda *args: resample_pos_embed(*args)[:, 1:],
         "the new grid has 6·4 patches": lambda table, old, new: table.clone(),
@@ -473,7 +473,7 @@ EXERCISES["resample_pos_embed"] = Exercise(
         "the class token was stretched, too: set row 0 aside": lambda table, _, new: _flat(table, 1 + math.prod(new)),
         "row 0 changed. The class token has no place in the image: keep it as it is":
             lambda *args: torch.cat([(rows := resample_pos_embed(*args)[:, 1:]).mean(1, keepdim=True), rows], dim=1),
-        "the flat table was stretched: make an image first": _keeping_cls(lambda x, _, new: _flat(x, math.prod(new))),
+        "the flat table was stretched: make it an image": _keeping_cls(lambda x, _, new: _flat(x, math.prod(new))),
         "the old grid was read with height and width swapped": _resample(shape=lambda old: old[::-1]),
         "the new size is (height, width), not (width, height)": _resample(size=lambda old, new: {"size": new[::-1]}),
         "the new image was flattened column by column": _resample(merge="one (gw gh) d"),

@@ -124,7 +124,7 @@ def _then(pairs):
 
 
 def _names():
-    """Names of Hugging Face's and ours: of what stands outside the blocks, and of the first and the twelfth block."""
+    """Names of Hugging Face's and ours: of those outside the blocks, and of the first and the twelfth block."""
     for old, new in OUTER.items():
         for end in ("",) if old.endswith(("cls_token", "position_embeddings")) else (".weight", ".bias"):
             yield old + end, new + end
@@ -189,7 +189,7 @@ def _parts(change):
 
 SPLIT_IN_PROJ = {
     "that is the matrix of all heads together: cut its rows into heads": lambda w, h: w.chunk(3),
-    "head_dim and heads are swapped: the rows of one head stand together":
+    "head_dim and heads are swapped: the rows of one head are contiguous":
         _parts(lambda w, h, d, hd: w.reshape(3, hd, h, d)),
     "the columns were cut, behind the rows. A head has some of the *outputs*, the rows, and sees all inputs":
         _parts(lambda w, h, d, hd: w.reshape(3, h, d, hd)),
@@ -204,12 +204,12 @@ SPLIT_IN_PROJ = {
         _parts(lambda w, h, d, hd: w.reshape(d, 3, d).transpose(0, 1).reshape(3, h, hd, d)),
     "the rows go head by head *within* the queries, not queries, keys and values within a head":
         _parts(lambda w, h, d, hd: w.reshape(h, 3, hd, d).transpose(0, 1)),
-    "a head got every h-th row. Its rows stand together: reshape to (heads, head_dim, d)":
+    "a head got every h-th row. Its rows are contiguous: reshape to (heads, head_dim, d)":
         _parts(lambda w, h, d, hd: w.reshape(3, hd, h, d).transpose(1, 2)),
     "the matrix was transposed: torch's Linear has outputs as rows":
         _parts(lambda w, h, d, hd: w.T.reshape(3, h, hd, d)),
     "all three are the queries": _parts(lambda w, h, d, hd: w[:d].reshape(1, h, hd, d).expand(3, -1, -1, -1)),
-    "two tensors came out. Return three: queries, keys and values": lambda w, h: split_in_proj(w, h)[:2],
+    "two tensors were returned. Return three: queries, keys and values": lambda w, h: split_in_proj(w, h)[:2],
     "the heads are reversed: head 0 has the first rows": lambda w, h: tuple(p.flip(0) for p in split_in_proj(w, h)),
 }  # fmt: skip
 EXERCISES["split_in_proj"] = Exercise(
@@ -298,13 +298,13 @@ EXERCISES["top_k_names"] = Exercise(
         "those are names alone: return pairs of name and probability": _pairs(lambda name, value: name),
         "those are probabilities alone: return pairs of name and probability": _pairs(lambda name, value: value),
         "those are dicts: return lists of pairs, likeliest first": lambda *args: [*map(dict, top_k_names(*args))],
-        "only the first image came out: return a list for each image": lambda *args: top_k_names(*args)[0],
+        "only the first image is there: return a list for each image": lambda *args: top_k_names(*args)[0],
         "every image got the first image's names": lambda *args: [
             [(first[0], pair[1]) for first, pair in zip(top_k_names(*args)[0], row, strict=True)]
             for row in top_k_names(*args)
         ],
-        "the class's number came out: look it up in names": _pairs(lambda name, value: (ANIMALS.index(name), value)),
-        "all classes came out; k were asked for": lambda logits, names, k: top_k_names(logits, names, len(names)),
+        "those are class indices: look them up in names": _pairs(lambda name, value: (ANIMALS.index(name), value)),
+        "all classes were returned; return k of them": lambda logits, names, k: top_k_names(logits, names, len(names)),
     },
     right=[_sorted_names, lambda *args: [[(n, torch.tensor(p)) for n, p in row] for row in top_k_names(*args)]],
     shape="For each image a list of k pairs (name, probability)", tolerance=1e-4,
@@ -371,7 +371,7 @@ LINEAR_PROBE = {
     "a Linear's weight is (classes, d): transpose it": _probe(lambda w, b, mean: (w.T, b)),
     "a bias is a vector, (k,)": _probe(lambda w, b, mean: (w, b[:, None])),
     "weight and bias are swapped": _probe(lambda w, b, mean: (b, w)),
-    "only the weight came out: return two tensors, weight and bias": _probe(lambda w, b, mean: w),
+    "only the weight was returned: return two tensors, weight and bias": _probe(lambda w, b, mean: w),
     "a class without images has its row, too: take the number of classes from num_classes":
         lambda x, y, k, ridge: linear_probe(x, y, int(y.max()) + 1, ridge),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the engine asks of every exercise, beside what its declaration asks."""
+"""What the engine checks in every exercise, in addition to its declaration."""
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +35,7 @@ def questions(task: Exercise) -> Iterator[Case]:
 
 
 def notes(task: Exercise) -> Iterator[Case]:
-    """What no statement asks unless its exercise has a case for it: a failure is told beside "correct"."""
+    """What no statement asks unless its exercise has a case for it: a failure is a note beside "correct"."""
     yield from task.notes
     for probe, (change, said) in CHANGES.items() if task.given else ():
         if probe not in task.without:
@@ -61,7 +61,7 @@ AGAIN = (
 )
 # The probes whose failure is a note: what each does to the tensors of the first case, and what it says.
 CHANGES = {
-    "strides": (_scattered, "it fails for a tensor whose numbers do not stand in memory in order, as after a transpose "
+    "strides": (_scattered, "it fails for a tensor that isn't contiguous, as after a transpose "
                 "or a slice. reshape, which copies where it must, does what view can't"),
     "float64": (lambda x: x.double() if x.is_floating_point() else x, "it is right for float32 and fails for float64. "
                 "dtype=x.dtype, or torch.zeros_like and its kin, give new tensors the dtype of the input"),
@@ -69,7 +69,7 @@ CHANGES = {
 
 
 def gradient_note(task: Exercise, guard: Guard) -> str:
-    """What is to be said if gradients do not flow through a right answer as they flow through the reference."""
+    """The note if gradients do not flow through a right answer as they do through the reference."""
     if "gradient" in task.without or not task.given:
         return ""
     want, wanted = gradients(task, task.reference)
@@ -82,7 +82,7 @@ def gradient_note(task: Exercise, guard: Guard) -> str:
     if got is None:
         return "no gradient flows back to the input, so nothing before it could learn"
     same_flow = same(flowing, wanted, max(1e-4, task.tolerance))
-    return "" if same_flow else "a part of the computation is hidden from autograd, so its gradient is another"
+    return "" if same_flow else "a part of the computation is hidden from autograd, so its gradient is wrong"
 
 
 def gradients(task: Exercise, fn: Callable) -> tuple[Tensor | None, list[Tensor]]:
@@ -108,7 +108,7 @@ def flowing(result: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
 
 
 def gradient_of(result: Any, leaf: Tensor) -> Tensor:
-    """The gradient of ``leaf``, where a statement asks for it.
+    """The gradient of ``leaf``, if a statement asks for it.
 
     Raises:
         CheckFailed: if none flows.

@@ -13,7 +13,7 @@ EXERCISES: dict[str, Exercise] = {}
 
 
 def update_ema(average: dict[str, Tensor], weights: dict[str, Tensor], decay: float, step: int) -> dict[str, Tensor]:
-    """The average after step ``step``: ``decay`` of the old one, less in the first steps, and the rest of the new."""
+    """The EMA after step ``step``: ``decay`` of the old one, less in the first steps, plus the rest of the weights."""
     decay = min(decay, (step + 1) / (step + 10))
     return {name: decay * average[name] + (1 - decay) * weights[name] for name in average}
 
@@ -23,7 +23,7 @@ def _early(s):
 
 
 def _blend(keep=lambda d, s: min(d, _early(s))):
-    """An average that keeps another part of the old one, by decay and step."""
+    """An EMA that keeps another fraction of the old one, by decay and step."""
     return lambda average, weights, d, s: {
         name: torch.lerp(weights[name], old, keep(d, s)) for name, old in average.items()
     }
@@ -59,13 +59,13 @@ EXERCISES["update_ema"] = Exercise(reference=update_ema, truth=_blend(), cases=[
     },
     "the early rule is not step / (step + 10): step counts from 0, so add 1 above":
         _blend(lambda d, s: min(d, s / (s + 10))),
-    "the early rule is not (step + 1) / (step + 11): step counts from 0, so 10 stands below":
+    "the early rule is not (step + 1) / (step + 11): step counts from 0, so add 10 below":
         _blend(lambda d, s: min(d, (s + 1) / (s + 11))),
     "that is the plain mean over all steps so far, which never forgets": _blend(lambda d, s: min(d, s / (s + 1))),
     "only the first tensor was averaged: every weight is":
         lambda average, weights, *args: weights | {"fc.weight": _blend()(average, weights, *args)["fc.weight"]},
     "a tensor is missing: every weight is averaged": lambda *args: {"fc.weight": _blend()(*args)["fc.weight"]},
-    "a list came out; a dict with the same names was wanted": lambda *args: list(_blend()(*args).values()),
+    "a list was returned; return a dict with the same names": lambda *args: list(_blend()(*args).values()),
 }, right=[_blend()], shape="A dict of tensors with the same names")  # fmt: skip
 
 
@@ -174,7 +174,7 @@ def _by_eigenvectors(product, rank):
 
 
 def _rebuilt(fn, product, rank):
-    """Factors may be turned against each other: what counts is their product and how large each is."""
+    """Factors may be rotated against each other: what counts is their product and the size of each."""
     left, right = fn(product, rank)
     if left.shape != (len(product), rank) or right.shape != (len(product), rank):
         return torch.tensor([*left.shape, *right.shape])
@@ -193,7 +193,7 @@ EXERCISES["split_product"] = Exercise(reference=split_product, truth=_by_eigenve
         lambda product, rank: (split_product(product, rank)[0], split_product(product, rank)[1].T),
     "the directions are the *rows* of what svd gives last; you took columns": _split(rows=lambda vh: vh.T),
     "you kept the weakest directions; svd puts the strongest first": _split(kept=lambda r, d: slice(d - r, d)),
-    "both factors carry the whole singular values, so the product has their squares": _split(lambda s: (s, s)),
+    "both factors have the full singular values, so the product has their squares": _split(lambda s: (s, s)),
     "each factor has half of every singular value; halves multiply to a quarter of its square":
         _split(lambda s: (s / 2, s / 2)),
     "the singular values are missing": _split(lambda s: (s**0, s**0)),
@@ -244,7 +244,7 @@ def _by_times(fn, confusion, count):
 FOUR = torch.tensor([[50, 7, 1, 0], [9, 40, 3, 6], [2, 12, 30, 5], [0, 14, 8, 20]])
 EXERCISES["most_confused_pairs"] = Exercise(reference=most_confused_pairs, truth=_sorted_pairs, run=_by_times, cases=[
     Case(lambda: (FOUR.clone(), 4), "the four most frequent mistakes are 3→1, 2→1, 1→0 and 3→2"),
-    Case(lambda: (FOUR.clone(), 1), "with count 1 a single pair was wanted, in a list"),
+    Case(lambda: (FOUR.clone(), 1), "with count 1, return a list with a single pair"),
     Case(lambda: (torch.tensor([[3, 0], [0, 4]]), 2),
          "two mistakes never happen here, and the diagonal came back instead. Mask it with -1, not 0, or skip it",
          lambda c, n: _triples(_off(c), n)),
@@ -254,7 +254,7 @@ EXERCISES["most_confused_pairs"] = Exercise(reference=most_confused_pairs, truth
     "rows and columns are swapped: a row is a *true* class, a column a *predicted* one":
         lambda c, n: _triples(_off(c, -1).T.contiguous(), n),
     "the rarest mistakes come first: sort the other way round": lambda c, n: _triples(_off(c, 10**6), n, largest=False),
-    "those are the right ones, but in rising order: the most frequent comes first":
+    "those are the right ones, but in ascending order: the most frequent comes first":
         lambda c, n: most_confused_pairs(c, n)[::-1],
     "you searched only the upper half. Class a taken for b and b taken for a are two mistakes":
         lambda c, n: _triples(_off(c).triu(), n),
@@ -268,7 +268,7 @@ EXERCISES["most_confused_pairs"] = Exercise(reference=most_confused_pairs, truth
         lambda c, n: [triple for triple in most_confused_pairs(c, n) if triple[2]],
     "each entry must be a triple: true class, predicted class, times":
         lambda c, n: [pair[:2] for pair in most_confused_pairs(c, n)],
-    "too many pairs came out: `count` of them were asked for":
+    "too many pairs were returned: return `count` of them":
         lambda c, n: most_confused_pairs(c, len(c) * (len(c) - 1)),
     "classes are whole numbers: rows come from // and columns from %":
         lambda c, n: [(i + j / len(c), j, times) for i, j, times in most_confused_pairs(c, n)],
@@ -355,24 +355,24 @@ EXERCISES["expected_calibration_error"] = Exercise(reference=expected_calibratio
     "that is accuracy minus confidence, and gaps of different sign cancel":
         _calibration(gap=lambda sure, right: -_signed(sure, right)),
     "the gaps were squared": _calibration(gap=lambda sure, right: _signed(sure, right) ** 2),
-    "that is the largest gap. The mean over bins was wanted, weighted by their images":
+    "that is the largest gap. Return the mean over bins, weighted by their images":
         _calibration(lambda g, w, k: g.max()),
     "the absolute value was taken image by image. Within a bin too sure and not sure enough cancel: average first":
         _calibration(gap=lambda sure, right: (sure - right).abs().mean()),
-    "those are percentages; a fraction between 0 and 1 was wanted":
+    "those are percentages; return a fraction between 0 and 1":
         lambda *args: 100 * expected_calibration_error(*args),
     "you took the true class's probability. The confidence is the largest one, right or wrong":
         _calibration(confidence=lambda p, labels: p[torch.arange(len(p)), labels]),
     "an image with confidence 1 fell out of the last bin": _calibration(bins=FLOORED),
     "an image with confidence 1 fell out of the last bin, and out of the number of images":
         _calibration(lambda g, w, k: (g * w).sum() / w.sum(), bins=FLOORED),
-    "the bins hold equally many images. Bins of equal width were wanted: 0 to 1/4, 1/4 to 1/2, …":
+    "the bins hold equally many images. Use bins of equal width: 0 to 1/4, 1/4 to 1/2, …":
         _calibration(bins=_numbered(lambda s, k: s.argsort().argsort() * k // len(s))),
     "the bins reach from the lowest confidence to the highest. They divide 0 to 1":
         _calibration(bins=_numbered(lambda s, k: ((s - s.min()) / (s.max() - s.min()) * k - 1).ceil().relu())),
     "num_bins is given, and is not the number of classes":
         lambda p, labels, bins: expected_calibration_error(p, labels, p.shape[1]),
-    "one number for each bin came out; their weighted sum was wanted": _calibration(lambda g, w, k: g * w),
+    "one number for each bin was returned; return their weighted sum": _calibration(lambda g, w, k: g * w),
 }, right=[
     _calibration(),
     _calibration(bins=_numbered(lambda sure, k: (sure * k).floor().clamp(max=k - 1))),
@@ -401,7 +401,7 @@ EXERCISES["loss_weights"] = Exercise(reference=loss_weights,
     Case(lambda: (torch.tensor([4, 4]),), "with equal shards every weight is 1", lambda c: c * 3 / c.sum()),
     Case(lambda: (torch.tensor([7]),), "a single process has the weight 1"),
     Case(lambda: (torch.tensor([200, 120], dtype=torch.uint8),),
-         "wrong for counts that are bytes: 200 times 2 is beyond 255. Divide first, or go to floating point",
+         "wrong for uint8 counts: 200 times 2 overflows. Divide first, or convert to floating point",
          lambda counts: (counts * len(counts)) / counts.sum()),
     Case(lambda: (torch.tensor([5, 0, 1]),), "a process without images has the weight 0"),
 ], mistakes={
@@ -416,7 +416,7 @@ EXERCISES["loss_weights"] = Exercise(reference=loss_weights,
     "you divided by the largest shard; divide by the mean one": _as_weights(lambda c: c / c.max()),
     "you divided by the smallest shard; divide by the mean one": _as_weights(lambda c: c / c.min()),
     "you divided by the number of processes; divide by the mean shard": _as_weights(lambda c: c / len(c)),
-    "one number came out; one weight for each process was wanted": lambda counts: counts.sum(),
+    "one number was returned; return one weight for each process": lambda counts: counts.sum(),
     "whole numbers were rounded down: use /, not //": lambda counts: counts * len(counts) // counts.sum(),
 }, right=[_as_weights(lambda c: c / c.mean()), lambda counts: counts / counts.float().mean()],
     shape="One weight for each process, a tensor of floating point")  # fmt: skip

@@ -141,12 +141,12 @@ EXERCISES["fit_cost"] = Exercise(reference=fit_cost, truth=_scipy_fit, cases=[
 ], mistakes={
     "a and b are swapped: first what goes with n, then what goes with n²": lambda n, t: fit_cost(n, t)[::-1],
     "a constant was fitted too. There is none here: no tokens, no time": lambda n, t: _lstsq(t, n, n**2, n**0)[:2],
-    "those are a constant and a factor of n; wanted are the factors of n and n²": lambda n, t: _lstsq(t, n**0, n),
-    "those are the factors of n² and n⁴; wanted are those of n and n²": lambda n, t: _lstsq(t, n**2, n**4),
-    "you fitted relative errors, where short times count as much as long ones. Wanted: Σ (a n + b n² − t)²":
+    "those are a constant and a factor of n; return the factors of n and n²": lambda n, t: _lstsq(t, n**0, n),
+    "those are the factors of n² and n⁴; return those of n and n²": lambda n, t: _lstsq(t, n**2, n**4),
+    "you fitted relative errors, where short times count as much as long ones. Minimize Σ (a n + b n² − t)²":
         lambda n, t: _lstsq(t / t, n / t, n**2 / t),
-    "that is a power law, factor and exponent; wanted are the factors of n and n²": _power,
-    "that is a power law, exponent and factor; wanted are the factors of n and n²": lambda n, t: _power(n, t)[::-1],
+    "that is a power law, factor and exponent; return the factors of n and n²": _power,
+    "that is a power law, exponent and factor; return the factors of n and n²": lambda n, t: _power(n, t)[::-1],
     "two of the points decide in yours; all of them count":
         lambda n, t: _lstsq(t[[0, -1]], n[[0, -1]], n[[0, -1]] ** 2),
     "each was fitted without the other; both together have to make up the seconds":
@@ -200,11 +200,11 @@ EXERCISES["pareto_front"] = Exercise(reference=pareto_front, truth=_unbeaten, ca
     Case(lambda: (torch.tensor([2.0, 2.0, 2.0]), torch.tensor([50.0, 70.0, 70.0])),
          "of three runs of equal cost the two best are on the front"),
 ], notes=[
-    Case(lambda: (torch.tensor([5, 1, 3]), torch.tensor([2, 1, 9])), "it fails for whole numbers"),
+    Case(lambda: (torch.tensor([5, 1, 3]), torch.tensor([2, 1, 9])), "it fails for integers"),
 ], mistakes={
     "the answers are inverted: False is on the front": lambda c, a: ~pareto_front(c, a),
     "cost and accuracy are both inverted: the front is cheap *and* accurate": lambda c, a: pareto_front(-c, -a),
-    "cost was taken for something to be large: cheap is good, as accurate is": lambda c, a: pareto_front(-c, a),
+    "you looked for high cost: a run should be cheap and accurate": lambda c, a: pareto_front(-c, a),
     "only the most accurate are left; a cheaper one that is less accurate is on the front too":
         lambda c, a: a == a.max(),
     "all runs are on the front? One is off it when another is cheaper and more accurate": lambda c, a: a == a,
@@ -219,10 +219,10 @@ EXERCISES["pareto_front"] = Exercise(reference=pareto_front, truth=_unbeaten, ca
     "as accurate as the best so far is not enough: it costs more than the one before it": _running_best,
     "of two runs of equal cost and accuracy both are on the front, not only the first":
         lambda c, a: _running_best(c, a, lambda value, best: value > best),
-    "the answers are in the order of cost; the order given was wanted":
+    "the answers are in the order of cost; keep the order given":
         lambda c, a: pareto_front(c, a)[c.argsort(stable=True)],
     "expected True or False for each run, in the order given, not the numbers of the runs":
         lambda c, a: pareto_front(c, a).nonzero()[:, 0],
-    "a list came out; a tensor of booleans was wanted": lambda c, a: pareto_front(c, a).tolist(),
-    "True or False was wanted for each run, not 1 or 0: compare, or use .bool()": lambda c, a: pareto_front(c, a).int(),
+    "return a tensor of booleans, not a list": lambda c, a: pareto_front(c, a).tolist(),
+    "return True or False for each run, not 1 or 0: compare, or use .bool()": lambda c, a: pareto_front(c, a).int(),
 }, right=[_unbeaten], shape="True or False for each run, in the order given")  # fmt: skip

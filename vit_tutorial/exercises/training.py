@@ -73,7 +73,7 @@ def _loop(labels, predictions, classes):
 
 
 def _counted(divide):
-    """An answer from three counts for each class: r of right predictions, t of true labels, s of what was said."""
+    """An answer from three counts for each class: r of right predictions, t of true labels, s of predicted ones."""
     return lambda y, said, k: divide(*(torch.bincount(x, minlength=k) for x in (y[y == said], y, said)))
 
 
@@ -92,7 +92,7 @@ EXERCISES["accuracy_per_class"] = Exercise(
         "that is precision, divided by how often a class is *predicted*. Use *true*": _counted(lambda r, t, s: r / s),
         "that is precision, clamped: divide by *true*, not *predicted*": _counted(lambda r, t, s: r / s.clamp(min=1)),
         "you divided by the number of all images, so the classes cannot reach 1": _counted(lambda r, t, s: r / t.sum()),
-        "those are percentages; fractions between 0 and 1 were wanted": _counted(lambda r, t, s: 100 * r / t),
+        "those are percentages; return fractions between 0 and 1": _counted(lambda r, t, s: 100 * r / t),
         "that is the fraction of all images not confused with this class: high even for a class that is never found":
             _counted(lambda r, t, s: 1 - (t + s - 2 * r) / t.sum()),
         "each class got the accuracy over all images": _counted(lambda r, t, s: (r.sum() / t.sum()).expand(len(t))),
@@ -166,7 +166,7 @@ EXERCISES["warmup_cosine"] = Exercise(
         "step 0 has rate 0, which wastes a batch. It gets peak_lr / warmup_steps": _rise(lambda s, t, w: s / w),
         "the rise takes total_steps, not warmup_steps": _rise(lambda s, t, w: (s + 1) / t),
         "the peak comes late: step number warmup_steps - 1 has it already": _rise(lambda s, t, w: (s + 1) / (w + 1)),
-        "the rise is half a cosine; a straight line was wanted": _rise(lambda s, t, w: 1 - _half((s + 1) / w)),
+        "the rise is half a cosine; it should be a straight line": _rise(lambda s, t, w: 1 - _half((s + 1) / w)),
         "the cosine started with step 0: the rate jumps down when the warm-up ends. Count progress from there":
             lambda s, t, w, p: warmup_cosine(s, t, w * (s < w), p),
         "progress starts at the end of the warm-up, but is divided by total_steps: the rate never falls to 0":
@@ -175,7 +175,7 @@ EXERCISES["warmup_cosine"] = Exercise(
         "a cosine alone turns negative half way: add 1 and halve": _fall(lambda i, n: math.cos(math.pi * i / n)),
         "that is a quarter of a cosine. Half of one ends flat": _fall(lambda i, n: math.cos(math.pi / 2 * i / n)),
         "the rate falls and rises again: that is a whole period, 2π. Use half": _fall(lambda i, n: _half(2 * i / n)),
-        "that is a straight line down; half a cosine was wanted": _fall(lambda i, n: 1 - i / n),
+        "that is a straight line down; it should be half a cosine": _fall(lambda i, n: 1 - i / n),
         "the cosine rises from 0: 1 + cos falls, 1 − cos rises": _fall(lambda i, n: 1 - _half(i / n)),
         "0 is reached one step early: it belongs to step total_steps": _fall(lambda i, n: _half(i / max(1, n - 1))),
         "the cosine is one step ahead: step warmup_steps still has the peak": _fall(lambda i, n: _half((i + 1) / n)),
@@ -244,7 +244,7 @@ EXERCISES["parameter_groups"] = Exercise(
     reference=parameter_groups, truth=_groups(lambda n, p: re.fullmatch(MATRICES, n)),
     run=_groups_of, explain=_explain_groups, given=lambda depth=2, k=3: ("parameters", _vit(depth, k), 0.05),
     cases=[Case(lambda: ("groups", _vit(1, 3), 0.1),
-                "every parameter is in the right place, but two groups were wanted, first the one that decays",
+                "every parameter is in the right place, but return two groups, the one that decays first",
                 lambda *args: parameter_groups(*args)[::-1])],
     mistakes={
         "a list of two dicts": lambda model, decay: {"params": list(model.parameters()), "weight_decay": decay},
@@ -314,7 +314,7 @@ EXERCISES["smooth_labels"] = Exercise(
             _rows(lambda k, s, b: (1 - s + s / max(1, k - 1), s / max(1, k - 1))),
         "smoothing and 1 − smoothing are swapped": lambda labels, k, s: smooth_labels(labels, k, 1 - s),
         "each class got all of the smoothing: divide it by the number of classes": _rows(lambda k, s, b: (1, s)),
-        "what the true class lost went to nobody: add smoothing / num_classes": _rows(lambda k, s, b: (1 - s, 0)),
+        "what the true class lost went nowhere: add smoothing / num_classes": _rows(lambda k, s, b: (1 - s, 0)),
         "you divided by the number of images, not of classes": _rows(lambda k, s, b: (1 - s + s / b, s / b)),
         "the smoothing is written in by hand: take the argument": _rows(lambda k, s, b: (0.9 + 0.1 / k, 0.1 / k)),
         "one_hot gives integers, which round down. Make it floating point first": lambda *a: smooth_labels(*a).long(),
@@ -327,7 +327,7 @@ EXERCISES["smooth_labels"] = Exercise(
 
 
 def _places(result, images, padding, mode="constant"):
-    """For each image the place (top, left) of the window in the padded image; None where one is no such window."""
+    """For each image the place (top, left) of the window in the padded image; None if it isn't such a window."""
     height, width = images.shape[2:]
     padded = F.pad(images.double(), [padding] * 4, mode=mode)
     places = [(-1, -1)] * len(images)
@@ -343,7 +343,7 @@ MANY = 2000  # images that show how often each place is drawn; two shifts agree 
 
 
 def _crops(fn, images, padding):
-    """A word for what is wrong; or how often each row and column is drawn: 0 never, 0.5 too rarely, 1 as it should."""
+    """What is wrong, in words; or how often each row and column is drawn: 0 never, 0.5 too rarely, 1 as expected."""
     result, again, count = fn(images, padding), fn(images, padding), 2 * padding + 1
     _expect(isinstance(result, Tensor), f"expected the cropped images as a tensor, got {describe(result)}")
     if result.shape[2:] == tuple(side + 2 * padding for side in images.shape[2:]):
@@ -372,7 +372,7 @@ def _crops(fn, images, padding):
 
 def _explain_places(got, want, images, padding):
     if (got > 0).all():
-        return "some places are drawn more often than others. All are to be equally likely, those at the ends too"
+        return "some places are drawn more often than others. All should be equally likely, those at the ends too"
     rows, columns = (row.nonzero()[:, 0].tolist() for row in got)
     places = f"padding {padding} has {2 * padding + 1} places in each direction"
     return f"{places}, but only rows {rows} and columns {columns} appear"
@@ -398,26 +398,26 @@ EXERCISES["random_crop"] = Exercise(
     reference=random_crop, truth=_windows(), run=_crops, right=[_windows()], explain=_explain_places,
     given=lambda b=20, c=2, height=5, width=7, padding=2: (torch.rand(b, c, height, width) + 1, padding),  # no zeros
     smallest={"height": 4, "width": 4},
-    otherwise="a window of the padded image was wanted, at a random place for each image",
+    otherwise="return a window of the padded image, at a random place for each image",
     cases=[Case(lambda: (torch.rand(MANY, 1, 4, 5) + 1, 2)),
            Case(lambda: (torch.randint(1, 256, (20, 3, 4, 6), dtype=torch.uint8), 1))],
     mistakes={
-        "the images were padded and not cut: a window of the old size was wanted": lambda x, p: F.pad(x, [p] * 4),
+        "the images were padded and not cropped to their old size": lambda x, p: F.pad(x, [p] * 4),
         "the images keep their size": lambda x, p: x[:, :, p:-p, p:-p],
         "so the dtype stays": lambda x, p: random_crop(x.float(), p),
         "no image was shifted": lambda x, p: x.clone(),
-        "what leaves on one side comes back on the other: pad with zeros, do not roll": _windows(mode="circular"),
+        "what leaves on one side comes back on the other: pad with zeros, don't roll": _windows(mode="circular"),
         "the border is filled with mirrored pixels: pad with zeros": _windows(mode="reflect"),
         "the border is filled with the outermost pixels: pad with zeros": _windows(mode="replicate"),
         "the channels of an image were shifted differently: one place for the whole image":
             lambda x, p: random_crop(x.flatten(0, 1)[:, None], p).reshape(x.shape),
-        "an image is no window of itself with zeros on each side": lambda x, p: random_crop(x, p) * 2,
+        "an image isn't a window of itself padded with zeros": lambda x, p: random_crop(x, p) * 2,
         "all images of the batch were shifted alike. Draw a place for each": _windows(lambda n, p, *_: _draw(1, p) * n),
         "images moved left and right only, or all by one row: draw one for each": _windows(lambda n, p: [p] * n, _draw),
         "images moved up and down only, never left or right": _windows(_draw, lambda n, p, _: [p] * n),
         "rows and columns shift alike, along the diagonal only: draw twice": _windows(_draw, lambda n, p, rows: rows),
         "images share shifts, in pairs or halves: draw one for each": _windows(lambda n, p, *_: 2 * _draw(n // 2, p)),
-        "the last place is never drawn: randint leaves its upper bound out": _windows(partial(_draw, less=1)),
+        "the last place is never drawn: randint excludes its upper bound": _windows(partial(_draw, less=1)),
         "has 5 places in each direction, but only rows [0, 1, 2] and": _windows(partial(_draw, less=2), _draw),
         "some places are drawn more often than others":
             _windows(_draw, lambda n, p, _: (torch.rand(n) * 2 * p).round().long().tolist()),

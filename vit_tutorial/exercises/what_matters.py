@@ -65,7 +65,7 @@ EFFECT_INTERVAL = {
         _from_ends(lambda d, low, high: (d, low - d, high - d)),
     "that is the half width, twice. Return the difference, the low end and the high end":
         _from_ends(lambda d, low, high: (d, high - d, high - d)),
-    "two numbers came out. Return the difference, the low end and the high end":
+    "two numbers were returned. Return the difference, the low end and the high end":
         _from_ends(lambda d, low, high: (low, high)),
     "the order is the difference, the low end, the high end": _from_ends(lambda d, low, high: (low, d, high)),
     "n + m − 2 degrees of freedom need equal variances. Use Welch's": _interval(freedom=lambda a, b, n, m: n + m - 2),
@@ -138,7 +138,7 @@ EQUAL_WIDTH = {
         _multiple(lambda depth, base_depth, dim: dim * base_depth / depth),
     "you kept depth times width, rounded down. A block's matrices grow with the *square* of the width":
         lambda depth, base_depth, dim, heads: dim * base_depth // depth,
-    "turned round: more blocks must be narrower, fewer must be wider":
+    "the wrong way round: more blocks must be narrower, fewer must be wider":
         _multiple(lambda depth, base_depth, dim: _exact(base_depth, depth, dim)),
     "that is the base's width: it has to make up for the depth": lambda depth, base_depth, dim, heads: dim,
     "that is the width of one head; a token is num_heads times as wide": lambda *sizes: equal_width(*sizes) // sizes[3],
@@ -146,7 +146,7 @@ EQUAL_WIDTH = {
     "it is the multiple of the heads below. Take the *nearest* one": _multiple(_exact, math.floor),
     "it is the multiple of the heads above. Take the *nearest* one": _multiple(_exact, math.ceil),
     "a width has to be an int, as round(…) without digits gives": lambda *sizes: float(equal_width(*sizes)),
-    "a list came out; one number was wanted": lambda *sizes: [equal_width(*sizes)],
+    "return one number, not a list": lambda *sizes: [equal_width(*sizes)],
     "that is the multiple nearest in *parameters*. Take the one nearest to the exact width":
         _nearest(lambda width, depth, base_depth, dim: abs(depth * width**2 - base_depth * dim**2)),
     "the exact width was rounded before it was brought to a multiple: round once":
@@ -161,7 +161,7 @@ EXERCISES["equal_width"] = Exercise(
         Case(lambda: (9, 4, 100, 5), "the exact width is 66.7, and the nearest multiple of 5 is 65"),
         Case(lambda: (1, 2, 11, 10), "the exact width is 15.6, nearer to 20 than to 10 (in parameters, 10 is nearer)"),
         Case(lambda: (3, 5, 11, 28), "the exact width is 14.2, and the nearest multiple of 28 is 28"),
-        Case(lambda: (400, 1, 48, 12), "the exact width is 2.4, but each head needs a number at least: 12 is the least",
+        Case(lambda: (400, 1, 48, 12), "the exact width is 2.4, but each head needs a feature: 12 is the least",
              _multiple(_exact, least=0)),
     ],
 )  # fmt: skip
@@ -245,9 +245,9 @@ FRACTION_NEEDED = {
     "that is the last measured fraction below the target. The curve reaches it after that":
         _reach(lambda x, y, part: x),
     "that is a position in the list, not a fraction": _reach(x=lambda fs: torch.arange(len(fs)).double(), back=float),
-    "that is all fractions; one number was wanted": lambda fractions, accuracies, target: fractions,
+    "that is all fractions; return one number": lambda fractions, accuracies, target: fractions,
     "that is the accuracy. Return the fraction": lambda fractions, accuracies, target: float(target),
-    "None where it is not reached; math.nan was wanted": _reach(missing=None),
+    "None where it is not reached; return math.nan": _reach(missing=None),
 }  # fmt: skip
 EXERCISES["fraction_needed"] = Exercise(
     reference=fraction_needed, truth=_by_brentq, mistakes=FRACTION_NEEDED,

@@ -1,4 +1,4 @@
-"""Figures that more than one place draws. Nothing else in the package imports matplotlib, and these when they draw."""
+"""Figures that are drawn in more than one place. Only these import matplotlib, and only when they draw."""
 
 from vit_tutorial.plots.basics import confusion_matrix, heatmap, show_images, spread_patches, use_style
 from vit_tutorial.plots.colours import COLOURS, PALETTE

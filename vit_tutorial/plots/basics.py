@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # matplotlib takes longer to import than all of this package:
 
 
 def use_style() -> None:
-    """Set matplotlib's defaults for the book: letters one can read on a phone, colours that anyone can tell apart."""
+    """Set matplotlib's defaults for the book: text that is readable on a phone, colours that anyone can tell apart."""
     from matplotlib import cycler, rcParams
 
     rcParams.update(
@@ -49,14 +49,14 @@ def show_images(
         size: inches of an image's side.
 
     Raises:
-        ValueError: when ``images`` has another shape or holds none, or there is not one title for each.
+        ValueError: if ``images`` has another shape or is empty, or there is not one title for each.
     """
     import matplotlib.pyplot as plt
 
     if images.ndim != 4 or images.shape[1] not in (1, 3) or not len(images):
         raise ValueError(f"images must be (b, c, H, W) with b at least 1 and c 1 or 3, got {tuple(images.shape)}")
     if titles and len(titles) != len(images):
-        raise ValueError(f"there are {len(images)} images and {len(titles)} titles; one each is wanted")
+        raise ValueError(f"there are {len(images)} images and {len(titles)} titles; they must be equally many")
     images, columns = images.detach(), min(columns, len(images))
     rows = -(-len(images) // columns)
     fig, axes = plt.subplots(rows, columns, figsize=(columns * size, rows * (size + 0.3 * bool(titles))), squeeze=False)
@@ -73,10 +73,10 @@ def show_images(
 def spread_patches(
     image: Shaped[Tensor, "c H W"], patch_size: int | tuple[int, int], gap: int = 4, paper: float = 1.0
 ) -> Shaped[Tensor, "c Hg Wg"]:
-    """The image with a gap of ``gap`` pixels of brightness ``paper`` after each patch, so that one sees the cut.
+    """The image with a gap of ``gap`` pixels of brightness ``paper`` after each patch, so that the patches are visible.
 
     Raises:
-        ValueError: when the patches do not tile the image.
+        ValueError: if the patches do not tile the image.
     """
     _, (ph, pw) = check_tiles(tuple(image.shape[1:]), patch_size)
     grid = rearrange(image, "c (gh ph) (gw pw) -> c gh gw ph pw", ph=ph, pw=pw)
@@ -104,13 +104,13 @@ def heatmap(
 
 
 def confusion_matrix(matrix: Shaped[Tensor, "k k"], class_names: list[str], ax: "Axes | None" = None) -> "Axes":
-    """Counts of true class (row) against predicted class (column): what is right in blue, mistakes in orange.
+    """Counts of true class (row) against predicted class (column): correct ones in blue, mistakes in orange.
 
     The more frequent a mistake, the stronger its cell. A pair that does not occur leaves the page as it is. Colours are
     laid on thinly, so that few mistakes are nearly the page, white or dark, and letters of its ink can be read.
 
     Raises:
-        ValueError: when there is not one name for each class.
+        ValueError: if there is not one name for each class.
     """
     import matplotlib.pyplot as plt
 

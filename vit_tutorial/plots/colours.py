@@ -1,6 +1,6 @@
 """One colour per thing, for the diagram, every figure and the coloured words of the text."""
 
-# Okabe and Ito's palette: told apart with every common colour blindness, and in print.
+# Okabe and Ito's palette: distinguishable with every common colour blindness, and in print.
 PALETTE = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000"]
 
 COLOURS = {

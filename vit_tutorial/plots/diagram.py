@@ -54,7 +54,7 @@ PLACES = {  # where a mark may sit, as middles; a block has two norms
 
 @dataclass(frozen=True, repr=False)
 class Diagram:
-    """An SVG picture that notebooks show by themselves; where they may not, and in a terminal, its description."""
+    """An SVG picture that notebooks show by themselves; its description where they can't, and in a terminal."""
 
     svg: str
 
@@ -79,7 +79,7 @@ def tint(colour: str, fraction: float = 0.3) -> str:
 
 
 def _grey(colour: str) -> str:
-    """What is left of a colour in a part that is not spoken of: a pale grey of its own lightness."""
+    """A colour in a part that is not highlighted: a pale grey of the same lightness."""
     red, green, blue = _rgb(colour)
     return tint(_hex([0.3 * red + 0.6 * green + 0.1 * blue] * 3), 0.7)
 
@@ -292,7 +292,7 @@ def model_diagram(part: str | None = None, marks: Mapping[str, int] | None = Non
         marks: numbers to set in small squares, by place, one of ``PLACES``.
 
     Raises:
-        ValueError: when there is no such part or place.
+        ValueError: if there is no such part or place.
     """
     marks = marks or {}
     if part is not None and part not in PARTS:

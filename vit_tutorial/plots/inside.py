@@ -30,15 +30,15 @@ def overlay_map(
     limits: tuple[float, float],
     ax: "Axes | None" = None,
 ) -> "AxesImage":
-    """A map over the patches, laid on its image in pale grey; no smoothing hides the grid of patches.
+    """A map over the patches, drawn on its image in pale grey; the grid of patches is not smoothed away.
 
-    Colour belongs to the map alone: the more attention a patch gets, the more of it. What is low is drawn thinly, so
+    Only the map has colour: the more attention a patch gets, the more colour. Low values are nearly transparent, so
     that the image shows through.
 
     Args:
         image: ``(c, H, W)``, floating point in 0..1 or uint8.
         values: of each patch, ``(gh, gw)``.
-        title: names layer and head; a map that does not say which it is cannot be judged.
+        title: names layer and head; without them a map cannot be judged.
         limits: values of the colour scale's two ends, the lower first. They are not taken from the map: on a scale of
             its own, noise looks like structure.
 
@@ -46,7 +46,7 @@ def overlay_map(
         the map as drawn, for a colour bar.
 
     Raises:
-        ValueError: when the map's grid does not divide the image, or the limits do not rise.
+        ValueError: if the map's grid does not divide the image, or the limits do not rise.
     """
     import matplotlib.pyplot as plt
 
@@ -89,12 +89,12 @@ def show_maps(
         images, maps, titles: one for each panel; see :func:`overlay_map`.
         columns: panels in a row.
         limits: values of the scale's two ends; from 0 to the largest of all maps otherwise, or to 1 where that is 0.
-            Where a map goes beyond, the scale ends in an arrow.
+            If a map goes beyond, the scale ends in an arrow.
         label: what the scale shows.
         size: inches of a panel's side.
 
     Raises:
-        ValueError: when images, maps and titles are not equally many, the maps' grid does not divide the images, or the
+        ValueError: if images, maps and titles are not equally many, the maps' grid does not divide the images, or the
             limits do not rise.
     """
     import matplotlib.pyplot as plt
@@ -103,7 +103,7 @@ def show_maps(
 
     if not len(images) == len(maps) == len(titles):
         raise ValueError(
-            f"there are {len(images)} images, {len(maps)} maps and {len(titles)} titles; one each is wanted"
+            f"there are {len(images)} images, {len(maps)} maps and {len(titles)} titles; they must be equally many"
         )
     columns, limits = min(columns, len(maps)), limits or (0.0, float(maps.max()) or 1.0)
     rows = math.ceil(len(maps) / columns)
@@ -155,7 +155,7 @@ def distance_by_depth(
 def similarity_grid(
     table: Float[Tensor, "n d"], grid_size: tuple[int, int], title: str = "", ax: "Axes | None" = None
 ) -> "Axes":
-    """How alike the positions' vectors are: for each place in the grid a small grid, its cosine similarity with all.
+    """How similar the position vectors are: for each place in the grid, a small grid of cosine similarities with all.
 
     Args:
         table: the positions of the patches, without the class token's, ``(gh·gw, d)``.
@@ -190,7 +190,7 @@ def patch_filters(weight: Float[Tensor, "d c ph pw"], columns: int = 12) -> "Fig
         weight: of the projection, ``patch_embed.proj.weight``; c 1 or 3.
 
     Raises:
-        ValueError: when there are neither 1 nor 3 channels.
+        ValueError: if there are not 1 or 3 channels.
 
     Source: Dosovitskiy et al. 2021, figure 7 (left), which shows their principal components.
     """

@@ -1,4 +1,4 @@
-"""How a training goes: its curves, and a figure of them that is redrawn while it lasts (chapters 6 and 7)."""
+"""Training curves, and a figure of them that is redrawn during the training (chapters 6 and 7)."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

@@ -28,10 +28,10 @@ DAMAGED = (RuntimeError, EOFError, LookupError, ValueError, struct.error, pickle
 
 @dataclass(frozen=True)
 class Published:
-    """What belongs to published weights, and is not in the file: see :func:`published`.
+    """What comes with published weights but is not in their file: see :func:`published`.
 
     Attributes:
-        classes: a name for each class number.
+        classes: a name for each class index.
         img_size: (height, width) that the model takes.
         crop_pct: fraction of the resized picture's side that the crop keeps.
         mean: of each channel, for pixels in 0..1.
@@ -67,7 +67,7 @@ def published(name: str) -> Published:
     """Class names and preprocessing of the weights ``name``; needs no network.
 
     Raises:
-        ValueError: if there are none of that name.
+        ValueError: if there are no weights of that name.
     """
     weights = _weights(name)
     transform = weights.transforms()
@@ -148,7 +148,7 @@ def adapt(model: ViT, *, img_size: int | tuple[int, int] | None = None, num_clas
 
 
 def _num_patches(state: dict[str, Tensor], img_size: int | tuple[int, int] | None) -> int | None:
-    """How many of the patches that these weights are for an image of this size has; None where nobody can tell."""
+    """The number of patches of an image of this size, for these weights; None if they don't determine it."""
     weight = state.get("patch_embed.proj.weight")
     if img_size is None or weight is None or weight.ndim != 4:
         return None
@@ -193,7 +193,7 @@ def _read(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"{path} is damaged, or no file of weights: {_reason(error)}") from error
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         inside = ", ".join(map(str, list(state)[:6])) if isinstance(state, dict) else type(state).__name__
-        raise ValueError(f"{path} is no state dict but holds {inside}. Save the state dict in it by itself")
+        raise ValueError(f"{path} isn't a state dict, but holds {inside}. Save the state dict in it by itself")
     return state
 
 

@@ -1,4 +1,4 @@
-"""Whole models of other libraries, which know what their weights do not say (chapter 9)."""
+"""Whole models of other libraries, which know what their weights alone do not determine (chapter 9)."""
 
 import re
 from collections.abc import Hashable, Iterable
@@ -50,8 +50,9 @@ def from_torchvision(model: nn.Module) -> ViT:
 def from_timm(model: nn.Module) -> ViT:
     """A :class:`~vit_tutorial.ViT` that computes the logits of ``model``, a ``VisionTransformer`` of timm.
 
-    The weights are copied. What a state dict does not say is read off the model: the number of heads, the activation,
-    the epsilon of the norms, what the head reads. Rates of dropout, which do nothing in evaluation mode, are left out.
+    The weights are copied. What a state dict does not determine is read from the model: the number of heads, the
+    activation, the epsilon of the norms, what the head reads. Rates of dropout, which do nothing in evaluation mode,
+    are left out.
 
     Raises:
         ValueError: if it is another model, or has a part or an option that a plain ViT lacks; the message names it.
@@ -122,7 +123,7 @@ def from_huggingface(model: nn.Module) -> ViT:
     The weights are copied, and the epsilon of its norms, 1e-12 by default, is taken over.
 
     Raises:
-        ValueError: when it is another model, or its activation is not the exact GELU.
+        ValueError: if it is another kind of model, or its activation is not the exact GELU.
     """
     if type(model).__name__ != "ViTForImageClassification":
         raise ValueError(f"from_huggingface takes a ViTForImageClassification, got {type(model).__name__}")

@@ -41,7 +41,7 @@ HUGGING_FACE = {
     r"^vit\.layernorm\.": "norm.",
     r"^classifier\.": "head.",
 }
-# What the sizes are read off, and the shape that it must have.
+# What the sizes are read from, and the shape that it must have.
 SHAPES = {
     "patch_embed.proj.weight": "(d, c, ph, pw) of a Conv2d",
     "pos_embed": "(1, n, d) of one row per token",
@@ -56,7 +56,7 @@ def source_of(names: Iterable[str]) -> str:
     """Whose names these are: ``"ours and timm's"``, ``"torchvision's"`` or ``"Hugging Face's"``.
 
     Raises:
-        ValueError: if they are nobody's.
+        ValueError: if they are unknown.
     """
     names = list(names)
     if "patch_embed.proj.weight" in names:
@@ -65,7 +65,7 @@ def source_of(names: Iterable[str]) -> str:
         return "torchvision's"
     if any(name.startswith("vit.embeddings.") for name in names):
         return "Hugging Face's"
-    advice = "Wanted is the state dict of a whole ViT."
+    advice = "Pass the state dict of a whole ViT."
     prefix = names[0].partition(".")[0] + "." if names else ""
     if len(names) > 1 and all(name.startswith(prefix) for name in names):
         advice = f"All begin with {prefix!r}, which a wrapper has put there: take it off."
@@ -81,7 +81,7 @@ def convert(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
     three layers and get stacked. What has no name here keeps its own.
 
     Raises:
-        ValueError: if the names are nobody's, or a query, key or value is missing.
+        ValueError: if the names are unknown, or a query, key or value is missing.
     """
     source = source_of(state_dict)
     table = {"torchvision's": TORCHVISION, "Hugging Face's": HUGGING_FACE}.get(source, {})
@@ -90,7 +90,7 @@ def convert(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
         parts = [name.replace(".query.", f".{part}.") for part in ("query", "key", "value")]
         missing = [part for part in parts if part not in converted]
         if missing:
-            raise ValueError(f"these weights are not whole: {_some(missing)} is missing beside {name}")
+            raise ValueError(f"these weights are incomplete: {_some(missing)} is missing beside {name}")
         converted[name.replace(".query.", ".qkv.")] = torch.cat([converted.pop(part) for part in parts])
     return converted
 
@@ -108,11 +108,11 @@ def read_config(
     """The sizes of the model that has these weights, under our names.
 
     Args:
-        num_heads: cannot be read off, since heads only cut rows into groups; known for the published sizes.
-        img_size: of the images that the weights were trained on; where it is left out, they were square.
+        num_heads: cannot be inferred, since heads only cut rows into groups; known for the published sizes.
+        img_size: of the images that the weights were trained on; by default, they were square.
 
     Raises:
-        ValueError: if the weights do not say it, or do not agree with what is given.
+        ValueError: if the weights do not determine the sizes, or do not agree with what is given.
     """
     missing = [name for name in SHAPES if name not in state and name != "head.weight"]
     if missing:
@@ -133,8 +133,8 @@ def read_config(
         side = isqrt(patches)
         if side * side != patches:
             raise ValueError(
-                f"pos_embed has rows for {patches} patches, which make no square: pass the img_size=(height, width) "
-                "that the weights were trained on"
+                f"pos_embed has rows for {patches} patches, which is not a square number: pass the img_size=(height, "
+                "width) that the weights were trained on"
             )
         img_size = (side * patch_size[0], side * patch_size[1])
     ratio = hidden / embed_dim
@@ -172,7 +172,7 @@ def read_shape(state: dict[str, Tensor], name: str) -> tuple[int, ...]:
 
 
 def _read_depth(state: dict[str, Tensor]) -> int:
-    """How many blocks there really are: a number in a name is only a claim."""
+    """How many blocks there really are: the numbers in names may be wrong."""
     found = {match[1]: name for name in state if (match := BLOCK.match(name))}
     for number in found.keys() - set(map(str, range(len(found)))):
         raise ValueError(
@@ -191,11 +191,11 @@ def from_state_dict(
 
     A state dict cannot tell the number of heads, the activation, the epsilon of the norms, or what the head reads. Here
     the activation is taken to be the exact GELU, the head to read the class token if there is one, and epsilon to be
-    1e-6, as in timm, in torchvision and in the paper's own code; a model that differs would give other logits without a
-    word. If you have the model itself, ``from_timm``, ``from_torchvision`` and ``from_huggingface`` look at it.
+    1e-6, as in timm, in torchvision and in the paper's own code; a model that differs would silently give other
+    logits. If you have the model itself, ``from_timm``, ``from_torchvision`` and ``from_huggingface`` look at it.
 
     Hugging Face's epsilon is 1e-12. On random weights of ViT-B/16, whose tokens are small, that moves logits of up to
-    2.3 by 4e-4; with ``eps`` of all norms set to it they are the same again.
+    2.3 by 4e-4; with ``eps`` of all norms set to it, they are equal again.
 
     Raises:
         ValueError: if names are unknown, missing or unexpected, or sizes disagree.

@@ -1,4 +1,4 @@
-"""Checkpoints: everything an interrupted run needs to end as if nothing had happened, written whole or not at all."""
+"""Checkpoints: everything that an interrupted run needs to end as if nothing had happened, written atomically."""
 
 import io
 import os
@@ -32,7 +32,7 @@ def save_checkpoint(
 ) -> None:
     """Write ``path`` as :func:`write_whole` does: a reader finds the old checkpoint or the new one.
 
-    Of ``data`` the names of the classes are kept, and which images they are: of a folder those of each split, of a
+    Of ``data`` it keeps the names of the classes, and which images they are: for a folder those of each split, for a
     named set the fingerprint.
 
     Raises:
@@ -56,7 +56,7 @@ def save_checkpoint(
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write beside ``path``, then rename, so that ``path`` never holds half of it; a failed attempt leaves nothing.
+    """Write beside ``path``, then rename, so that ``path`` is never incomplete; a failed attempt leaves nothing.
 
     Raises:
         OSError: if it cannot be written; the message has the path.
@@ -84,7 +84,7 @@ def load_checkpoint(
     Only tensors and plain data are read, no code.
 
     Raises:
-        OSError: if there is no such file, or it may not be read.
+        OSError: if the file does not exist or cannot be read.
         ValueError: if the file is damaged, or belongs to a run with another config, another model or other images than
             those of ``data``; the message says what has changed.
     """
@@ -126,7 +126,7 @@ def reason(error: Exception, line: int = -1) -> str:
 
 
 def _difference(there: str, here: str) -> str:
-    """Two configs from the first field that differs, shortened."""
+    """Two configs from the first field on that differs, shortened."""
     start = next((i for i, pair in enumerate(zip(there, here, strict=False)) if pair[0] != pair[1]), 0)
     start = max(there.rfind(" ", 0, start), there.rfind("(", 0, start)) + 1
     return f"it has {there[start : start + 30]}…, this run {here[start : start + 30]}…"

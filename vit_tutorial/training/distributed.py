@@ -1,4 +1,4 @@
-"""What a run needs to know if torchrun starts it in several processes; without torchrun there is one."""
+"""What a run needs to know if torchrun starts it in several processes; without torchrun there is only one."""
 
 import os
 import warnings

@@ -1,4 +1,4 @@
-"""EMA, an exponential moving average of a model's weights: what a cosine schedule does in time, done over steps."""
+"""EMA, an exponential moving average of a model's weights over the steps of a training."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,13 +22,13 @@ class EMA:
         self.model, self.decay = model, decay
         self.live = model.state_dict()
         self.state = {name: value.clone() for name, value in self.live.items()}
-        # Counts, such as a batch norm's number of batches, have no average.
+        # Counts, such as a batch norm's number of batches, are not averaged.
         names = [name for name, value in self.live.items() if value.is_floating_point()]
         self._pairs = [self.state[name] for name in names], [self.live[name] for name in names]
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Move towards the model; faster in the first steps, or the EMA would remember the initialization."""
+        """Move towards the model; faster in the first steps, so that the EMA forgets the initialization."""
         decay = min(self.decay, (step + 1) / (step + 10))
         torch._foreach_lerp_(*self._pairs, 1 - decay)
 

@@ -112,7 +112,7 @@ def lr_at(step: int, total_steps: int, config: TrainConfig) -> float:
 
 
 def to_input(images: Shaped[Tensor, "b c H W"], config: TrainConfig) -> Float[Tensor, "b c H W"]:
-    """Bytes, or floating point in 0..1, to what the model takes.
+    """Convert bytes, or floating point in 0..1, to the model's input.
 
     Raises:
         ValueError: if images are neither, or a pixel is NaN or infinite.
@@ -217,7 +217,7 @@ def in_bf16(device: torch.device | str, precision: str = "auto") -> bool:
     """Whether the forward pass and Muon's products are in bf16 on a device.
 
     With ``"auto"`` it is on GPUs that have units for it; a T4, for example, would only emulate them. On a CPU it has to
-    be asked for: not all have such units, and two CPUs that differ in nothing else should give the same run.
+    be requested: not all have such units, and two CPUs that differ only in that should give the same run.
 
     Everything else is fp32, with PyTorch's own settings: a GPU that has TF32 rounds what goes into a convolution, here
     the patch embedding, to 10 bits, unless ``torch.backends.cudnn.allow_tf32`` is false.
@@ -386,7 +386,7 @@ def stop_unless_finite(losses: Float[Tensor, " steps"], epoch: int, config: Trai
 
 
 def _stop_unless_sound(model: nn.Module, val_loss: float, epoch: int, steps: int, config: TrainConfig) -> None:
-    """As :func:`stop_unless_finite`, after an epoch of ``steps``: its last one has no loss that would tell."""
+    """As :func:`stop_unless_finite`, after an epoch of ``steps``: no later loss shows what the last step did."""
     bad = [name for name, value in model.state_dict().items() if not value.isfinite().all()]
     if bad or not math.isfinite(val_loss):
         what = f"{bad[0]} is not finite" if bad else f"the validation loss is {val_loss}"

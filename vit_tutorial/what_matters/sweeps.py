@@ -1,4 +1,4 @@
-"""Many runs that are compared: resumable, their results as rows of data (chapters 7 and 10)."""
+"""Sweeps: many runs that are compared, resumable, with their results as rows of data (chapters 7 and 10)."""
 
 import hashlib
 import json
@@ -55,10 +55,10 @@ def run_sweep(
         seeds: which random seeds, for each of these recipes; all of the sweep's if empty.
 
     Returns:
-        all rows that are then in ``folder``.
+        all rows that are in ``folder`` afterwards.
 
     Raises:
-        ValueError: if the sweep has no such recipe, a seed is negative, or a row that is there cannot be read; see
+        ValueError: if the sweep has no such recipe, a seed is negative, or an existing row cannot be read; see
             :func:`read_rows`.
     """
     only = [renamed(recipe) for recipe in only]

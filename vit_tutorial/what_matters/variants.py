@@ -13,7 +13,7 @@ class Sweep:
     """Recipes to compare.
 
     Args:
-        recipes: named by what they change; the first is the base, unless the base is in another sweep.
+        recipes: named after what they change; the first is the base, unless the base is in another sweep.
         seeds: how many random seeds each recipe runs with, counted from 0.
         base_seeds: how many the base runs with, if more: every effect is a difference from it.
 
@@ -89,7 +89,7 @@ def with_resnet(base: Recipe, epochs: int) -> dict[str, Recipe]:
     and on fractions of them, for as many epochs as the base and for as much time.
 
     Args:
-        epochs: that the ResNet trains in the time of the base.
+        epochs: how many the ResNet can train in the time of the base.
     """
     resnet = _resnet(base)
     return {
