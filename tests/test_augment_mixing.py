@@ -86,13 +86,6 @@ def test_alpha_must_be_above_0_and_finite(mix, alpha):
 
 
 @pytest.mark.parametrize("mix", [mixup, cutmix])
-def test_a_whole_alpha_is_the_same_number(mix):
-    mixed, targets = mix(*batch(8), 1, torch.Generator().manual_seed(3))
-    again, again_targets = mix(*batch(8), 1.0, torch.Generator().manual_seed(3))
-    assert torch.equal(mixed, again) and torch.equal(targets, again_targets)
-
-
-@pytest.mark.parametrize("mix", [mixup, cutmix])
 def test_class_numbers_are_no_targets(mix, no_shape_checks):
     images, targets = batch(4)
     with pytest.raises(ValueError, match=r"one-hot or soft, \(b, k\) in floating point, got torch.int64 of \(4,\)"):

@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from vit_tutorial.data import data_root, downloads, folders, load_dataset, sources
 from vit_tutorial.data.images import decode_all
 from vit_tutorial.data.shapes import draw_shapes
-from vit_tutorial.data.sources import CIFAR_CLASSES, CLASSES, fingerprint
+from vit_tutorial.data.sources import CIFAR_CLASSES, fingerprint
 
 SPLITS = ("train", "val", "test")
 
@@ -130,10 +130,8 @@ def test_another_file_in_mnist_s_place_is_named(tmp_path, mnist_host):
             lambda data: data[:-7],
             r"t10k-images-idx3-ubyte is damaged: 9417 bytes, 9424 wanted; delete it and load again",
         ),
-        (lambda data: data + b"x", "damaged: 9425 bytes, 9424 wanted"),
         (lambda data: b"\x1f\x8b\x08\x08" + data, "it starts with 1f 8b 08 08, not with 00 00 08"),
         (lambda data: b"", "it starts with , not"),
-        (lambda data: data[:9], "damaged: 9 bytes"),
         (lambda data: mnist_file("t10k-labels-idx1-ubyte"), r"images \(12,\) and labels \(12,\), which do not belong"),
         (lambda data: mnist_file("train-images-idx3-ubyte"), r"images \(30, 28, 28\) and labels \(12,\), which do not"),
     ],
@@ -224,12 +222,6 @@ def test_a_fingerprint_is_of_the_images_as_stored_in_their_order(tmp_path, monke
         second.rename(first)
     after = of_each_split()
     assert after["train"] != before["train"] and after["val"] != before["val"]
-
-
-@pytest.mark.parametrize("name", ["digits", "shapes"])
-def test_sets_that_are_made_have_fingerprints_too(name):
-    found = [load_dataset(name, split).fingerprint for split in ("val", "test", "val")]
-    assert found[0] == found[2] != found[1]
 
 
 def test_incomplete_cifar10_images(tmp_path):
@@ -363,8 +355,3 @@ def test_real_mnist_and_cifar10_where_they_are():
         found += 1
     if not found:
         pytest.skip("neither is in the data root")
-
-
-@pytest.mark.parametrize("name", ["digits", "shapes"])
-def test_a_data_set_s_classes_are_known_without_it(name):
-    assert load_dataset(name, "test").classes == CLASSES[name]

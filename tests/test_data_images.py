@@ -87,12 +87,6 @@ def test_a_set_is_of_bytes_and_has_a_label_for_each(no_shape_checks):
         Dataset(images, labels[:2], ("a",), "test")
 
 
-def test_streaming_leaves_the_random_state_alone(files):
-    state = torch.get_rng_state()
-    list(files.batches([torch.arange(3)]))
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 def test_a_stream_starts_no_process_and_leaves_no_thread_however_it_ends(files, monkeypatch):
     started, before = [], set(threading.enumerate())
     monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", started.append)
@@ -139,16 +133,6 @@ def test_resize_equals_interpolate_and_takes_the_masks_along():
         (7, 9)
     )
     assert even.images.unique().tolist() == [77]
-
-
-def test_decode_gives_pixels_in_torch_order(tmp_path):
-    image = Image.new("RGB", (3, 2))
-    image.putpixel((2, 1), (10, 20, 30))
-    image.save(tmp_path / "a.png")
-    decoded = decode(str(tmp_path / "a.png"))
-    assert decoded.shape == (3, 2, 3)
-    assert decoded[:, 1, 2].tolist() == [10, 20, 30]
-    assert decoded.sum() == 60
 
 
 @pytest.mark.parametrize("mode", ["L", "RGBA", "P", "CMYK", "1"])

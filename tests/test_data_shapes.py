@@ -141,16 +141,6 @@ def test_inside_has_the_area_computed_by_hand(name):
     assert moments(inside[None])[1].item() == pytest.approx(moment / area**2, rel=0.01)
 
 
-@pytest.mark.parametrize("name", BY_HAND)
-def test_masks_have_the_spread_computed_by_hand(drawn, name):
-    """A pixel that is half covered counts, which makes thin strokes a little thicker."""
-    _, labels, masks = drawn
-    area, moment = BY_HAND[name]
-    inertia = moments(masks[labels == SHAPES.index(name)])[1]
-    thin = name in ("ring", "frame", "bars", "cross")
-    assert inertia.median().item() == pytest.approx(moment / area**2, rel=0.12 if thin else 0.03)
-
-
 def test_sizes_are_spread_over_the_radii(drawn):
     """Radii go from 0.4 to 0.6 of the half side, 16 pixels: a circle has π·0.8·r² pixels."""
     _, labels, masks = drawn
@@ -158,19 +148,6 @@ def test_sizes_are_spread_over_the_radii(drawn):
     low, high = (math.pi * 0.8 * (16 * radius) ** 2 for radius in (0.4, 0.6))
     assert low * 0.95 < areas.min() < low * 1.1
     assert high * 0.9 < areas.max() < high * 1.05
-
-
-def test_circles_are_round_and_rings_have_a_hole(drawn):
-    _, labels, masks = drawn
-    axis = torch.arange(32) + 0.5
-    for name, hole in (("circle", 0.0), ("ring", 0.56)):
-        chosen = masks[labels == SHAPES.index(name)]
-        x, y = centres(chosen)
-        distance = ((axis - x[:, None, None]) ** 2 + (axis[:, None] - y[:, None, None]) ** 2).sqrt()
-        radius = (chosen.sum((1, 2)) / math.pi / (1 - hole**2)).sqrt()[:, None, None]
-        assert not chosen[distance > radius + 1].any()
-        assert not chosen[distance < hole * radius - 1].any()
-        assert chosen[(distance < radius - 1) & (distance > hole * radius + 1)].all()
 
 
 def test_masks_lie_on_the_object(drawn):
@@ -191,17 +168,6 @@ def test_masks_lie_on_the_object(drawn):
     assert spread[clear].sqrt().median() == pytest.approx(0.03 * 255, rel=0.1)
     apart = (mean(core) - mean(around)).abs().amax(1)
     assert (apart[clear] > 0.2 * 255).double().mean() > 0.95
-
-
-def test_only_the_object_is_vivid(drawn):
-    """Its highest and lowest channel lie 0.5 to 1 apart, those of the background at most 0.1; noise comes on top."""
-    images, _, masks = drawn
-    core = torch.nn.functional.max_pool2d((~masks)[:, None].float(), 3, 1, 1) == 0
-    clear = torch.nn.functional.max_pool2d(masks[:, None].float(), 5, 1, 2) == 0
-    apart = (images.amax(1, keepdim=True) - images.amin(1, keepdim=True)).double() / 255
-    assert (apart[core] > 0.5 - 0.15).double().mean() > 0.999
-    assert (apart[clear] < 0.1 + 0.15).double().mean() > 0.999
-    assert apart[clear].median() > 0.02  # dull, not grey
 
 
 def test_num_must_be_positive():

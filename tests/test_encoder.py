@@ -1,8 +1,6 @@
 """The encoder block against torch, torchvision and timm, and the ways in which it must not be wrong."""
 
-import copy
 import math
-from itertools import pairwise
 
 import pytest
 import torch
@@ -169,22 +167,6 @@ def test_mlp_equals_torchvision(training):
     assert_close(ours(x), expected)
 
 
-def test_the_two_activations_differ_by_the_approximation():
-    exact, approximate = Mlp(DIM, HIDDEN), Mlp(DIM, HIDDEN, act="gelu_tanh")
-    approximate.load_state_dict(exact.state_dict())
-    x = _tokens()
-    difference = (exact(x) - approximate(x)).abs().max()
-    assert 1e-6 < difference < 1e-2
-
-
-def test_mlp_keeps_tokens_apart_and_the_block_does_not():
-    mlp, block, x = Mlp(DIM, HIDDEN), Block(DIM, HEADS), _tokens()
-    changed = x.clone()
-    changed[:, 0] = torch.randn(BATCH, DIM)  # adding 1 would not do: LayerNorm removes the mean
-    assert_close(mlp(changed)[:, 1:], mlp(x)[:, 1:], rtol=0, atol=0)
-    assert (block(changed)[:, 1:] - block(x)[:, 1:]).abs().amax(-1).gt(1e-6).all()
-
-
 # LayerNorm and the order of things
 
 
@@ -208,12 +190,6 @@ def test_a_block_whose_branches_are_silent_is_the_identity():
     assert not torch.allclose(_post_norm(block, x), x, atol=0.1), "post-norm should fail this test"
 
 
-def test_a_large_stream_does_not_enlarge_a_branch():
-    block, x = Block(DIM, HEADS).double(), _tokens().double()
-    branch, branch_of_large = block(x) - x, block(1000 * x) - 1000 * x
-    assert branch_of_large.norm() < 3 * branch.norm()
-
-
 @pytest.mark.parametrize("name", NORMS)
 def test_dead_norms_are_found(name):
     x = _tokens()
@@ -223,29 +199,6 @@ def test_dead_norms_are_found(name):
     sick(x).square().sum().backward()
     assert sick.get_submodule(name).weight.grad is None
     assert all(p.grad is not None for key, p in sick.named_parameters() if not key.startswith("norm"))
-
-
-@pytest.mark.parametrize("qkv_bias", [True, False])
-def test_gradient_reaches_every_parameter(qkv_bias):
-    block, x = Block(DIM, HEADS, qkv_bias=qkv_bias), _tokens().requires_grad_()
-    block(x).square().sum().backward()
-    for name, parameter in block.named_parameters():
-        assert parameter.grad is not None and parameter.grad.abs().max() > 0, name
-    assert x.grad.abs().min() > 0
-
-
-def test_parameters_are_counted_by_the_formula():
-    block = Block(DIM, HEADS, mlp_ratio=RATIO)
-    attention, mlp, norms = 4 * DIM**2 + 4 * DIM, 2 * DIM * HIDDEN + HIDDEN + DIM, 2 * 2 * DIM
-    assert sum(p.numel() for p in block.parameters()) == attention + mlp + norms
-
-
-def test_batch_rows_do_not_touch():
-    block, x = Block(DIM, HEADS).eval(), _tokens(3, TOKENS, DIM)
-    changed = x.clone()
-    changed[1] = torch.randn(TOKENS, DIM)
-    assert_close(block(changed)[[0, 2]], block(x)[[0, 2]])
-    assert not torch.allclose(block(changed)[1], block(x)[1], atol=0.1)
 
 
 def test_the_input_is_left_alone():
@@ -268,14 +221,6 @@ def test_drop_path_equals_torchvision_under_the_same_draws(shape):
     assert 0 < (expected == 0).flatten(1).all(1).sum() < len(x)
 
 
-def test_drop_path_draws_once_for_each_image_and_keeps_the_mean():
-    x = torch.ones(20_000, TOKENS, 2)
-    out = DropPath(0.3)(x)
-    assert_close(out, out[:, :1, :1].expand_as(out), rtol=0, atol=0)
-    assert_close(out.unique(), torch.tensor([0, 1 / 0.7]))
-    assert out.mean().item() == pytest.approx(1, abs=0.02)  # its standard deviation is √(0.3/0.7/20000) = 0.0046
-
-
 def test_drop_path_does_nothing_in_evaluation_or_at_zero():
     x = _tokens()
     assert DropPath(0.9).eval()(x) is x
@@ -289,15 +234,6 @@ def test_block_in_evaluation_ignores_drop_and_drop_path():
     plain.load_state_dict(block.state_dict())
     assert_close(block(x), plain(x), rtol=0, atol=0)
     assert not torch.equal(block.train()(x), plain(x))
-
-
-def test_block_skips_whole_branches():
-    block = Block(DIM, HEADS, drop_path=0.5).train()
-    plain = copy.deepcopy(block).eval()
-    x = _tokens(400, TOKENS, DIM)
-    skipped = (block(x) == x).flatten(1).all(1)  # both branches
-    assert skipped.float().mean().item() == pytest.approx(0.25, abs=0.09)
-    assert not (plain(x) == x).flatten(1).all(1).any()
 
 
 # Bad input
@@ -321,10 +257,3 @@ def test_attn_must_make_a_layer_and_dim_be_divisible_by_heads(no_shape_checks):
         Block(12, 3, attn=Attention(12, 3))
     with pytest.raises(ValueError, match=r"dim 12 is not divisible by num_heads 5"):
         Block(DIM, 5)
-
-
-def test_norms_agree_with_pairs_of_libraries():
-    """torchvision's and timm's eps is ours; torch's own default is ten times as large."""
-    theirs = [EncoderBlock(HEADS, DIM, HIDDEN, 0.0, 0.0).ln_1.eps, TimmBlock(DIM, HEADS).norm2.eps, NORM_EPS]
-    assert all(a == b for a, b in pairwise(theirs))
-    assert nn.LayerNorm(DIM).eps == pytest.approx(10 * NORM_EPS)

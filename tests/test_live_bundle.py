@@ -65,9 +65,6 @@ def test_modules_run_in_order_each_once_with_their_own_names(written):
     [
         ({"a": 'import { x } from "./b.mjs";\n', "b": "const x = 1;\n"}, "b.mjs does not export x"),
         ({"a": 'import { x } from "./b.mjs";\n', "b": 'import { y } from "./a.mjs";\n'}, "a.mjs imports itself"),
-        ({"a": 'import * as b from "./b.mjs";\n', "b": ""}, r"a.mjs: 'import \* as b"),
-        ({"a": "export default 1;\n"}, "a.mjs: 'export default"),
-        ({"a": "export let x = 1;\n"}, "a.mjs: 'export let"),
         ({"a": 'import { x } from "three";\n'}, "a.mjs: 'import"),
     ],
 )

@@ -57,32 +57,6 @@ def test_a_thousand_drawings_are_read(run):
     assert right.float().mean() >= 0.97, labels[~right].bincount(minlength=10)
 
 
-def test_each_way_of_writing_is_on_the_sheet_and_read():
-    model, recipe = load_recorded("mnist")
-    for digit, ways in enumerate(examples()):
-        assert len(ways) >= 3
-        for strokes in ways:
-            assert all(0 <= value <= SHEET for stroke in strokes for point in stroke for value in point)
-            with torch.no_grad():
-                assert model(to_input(draw_strokes(strokes)[None, None], recipe)).argmax() == digit
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("run", ["mnist", "mnist-patch4"])
-def test_what_is_said_of_the_norms(run):
-    """ "The raw ones are three to nine times as long", says the catalogue."""
-    model, recipe = load_recorded(run)
-    images = torch.stack([draw_strokes(strokes) for ways in examples() for strokes in ways])[:, None]
-    ratios = []
-    for block in model.blocks:
-        block.norm1.register_forward_hook(
-            lambda part, args, out: ratios.append((args[0].norm(dim=-1).mean() / out.norm(dim=-1).mean()).item())
-        )
-    model(to_input(images, recipe))
-    assert len(ratios) == 4 and min(ratios) > 2.5 and max(ratios) < 9.5
-    assert "three to nine times" in (MODULES / "text/en.mjs").read_text(encoding="utf-8")
-
-
 PASTED = f"""
 import {{ readFileSync }} from "node:fs";
 import {{ drawStrokes }} from "{MODULES}/digit.mjs";

@@ -7,24 +7,16 @@ from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
-from notebook_rules import NOTEBOOKS, exercise_calls, imports, paired, read, tree
+from notebook_rules import NOTEBOOKS, exercise_calls, imports, paired, read, solutions, tree
 
 from vit_tutorial.exercises import CHAPTERS, CheckFailed, exercise, find
-
-SOLUTION = "<details><summary>Solution</summary>\n\n```python\n{code}\n```\n\n</details>"
-
-
-def parts(notebook: nbformat.NotebookNode) -> tuple[str, dict[str, tuple[str, str, str]]]:
-    """A notebook's imports, and each exercise's function name, stub and solution."""
-    return imports(notebook), paired(notebook)
 
 
 @cache  # to read and parse a notebook takes longer than most of its exercises
 def parts_of(path: Path) -> tuple[str, dict[str, tuple[str, str, str]]]:
-    return parts(read(path))
+    """A notebook's imports, and each exercise's function name, stub and solution."""
+    return imports(read(path)), paired(read(path))
 
 
 def solution(lines: str, pairs: dict[str, tuple[str, str, str]], name: str):
@@ -82,46 +74,18 @@ def test_a_chapter_s_exercises_are_those_of_its_module():
             assert set(names) == set(module.EXERCISES), path.stem
 
 
-def chapter(stub: str, *answers: str) -> nbformat.NotebookNode:
-    return new_notebook(
-        cells=[
-            new_code_cell("import torch\nif False:\n    %pip install nothing"),
-            new_code_cell(stub),
-            *(new_markdown_cell(SOLUTION.format(code=code)) for code in answers),
-        ]
-    )
-
-
-STUB = """def num_patches(img_size, patch_size):
-    raise NotImplementedError
-
-
-num_patches = exercise("num_patches", num_patches)"""
 WRONG = "def num_patches(img_size, patch_size):\n    return img_size[0] // patch_size[0] + img_size[1] // patch_size[1]"
 
 
 def test_a_wrong_solution_is_found():
+    lines, pairs = parts_of(NOTEBOOKS[0])
     with pytest.raises(CheckFailed, match="rows times columns"):
-        run_solution(*parts(chapter(STUB, WRONG)), "num_patches")
+        run_solution(lines, pairs | {"num_patches": (*pairs["num_patches"][:2], WRONG)}, "num_patches")
 
 
-def test_an_unattempted_solution_is_found():
-    with pytest.raises(AssertionError):
-        run_solution(*parts(chapter(STUB, STUB.split("\n\n\n")[0])), "num_patches")
-
-
-def test_a_solution_that_leans_on_the_chapter_is_found():
-    leaning = "def num_patches(img_size, patch_size):\n    return rows(img_size)"
-    with pytest.raises(CheckFailed, match="NameError"):
-        run_solution(*parts(chapter(STUB, leaning)), "num_patches")
-
-
-@pytest.mark.parametrize("answers", [(), (WRONG, WRONG)])
-def test_a_missing_or_doubled_solution_is_found(answers):
-    with pytest.raises(ValueError, match="num_patches"):
-        paired(chapter(STUB, *answers))
-
-
-def test_a_solution_without_an_exercise_is_found():
-    with pytest.raises(ValueError, match="1 solutions for 0 exercises"):
-        paired(chapter("1 + 1", WRONG))
+def test_a_missing_solution_is_found():
+    notebook = read(NOTEBOOKS[0])
+    number, _ = solutions(notebook)[-1]
+    del notebook.cells[number]
+    with pytest.raises(ValueError, match="has 0 solutions below it, not one"):
+        paired(notebook)

@@ -117,21 +117,6 @@ def test_weights_of_any_precision_and_autocast(layer, no_shape_checks):
 
 
 @pytest.mark.parametrize("layer", [LinearPatchEmbed, PatchEmbed])
-def test_pytorch_names_the_two_dtypes(layer, no_shape_checks):
-    embed, images = layer(img_size=(8, 12), patch_size=4, in_chans=3, embed_dim=6), torch.randn(2, 3, 8, 12)
-    for dtype, name in ((torch.float64, "double"), (torch.float16, "half")):
-        with pytest.raises(RuntimeError, match=rf"(?i){name}.*\bfloat"):
-            embed(images.to(dtype))
-    with torch.autocast("cpu", torch.bfloat16), pytest.raises(RuntimeError, match=r"(?i)double.*bfloat16"):
-        embed(images.double())  # the one dtype that autocast leaves as it is
-
-
-def test_both_layers_have_one_constructor():
-    """Its sizes cannot drift apart."""
-    assert "__init__" not in vars(LinearPatchEmbed) and LinearPatchEmbed.__init__ is PatchEmbed.__init__
-
-
-@pytest.mark.parametrize("layer", [LinearPatchEmbed, PatchEmbed])
 def test_the_checks_do_not_break_a_compiled_graph(layer, no_shape_checks):
     embed, images = layer(img_size=(8, 12), patch_size=4, in_chans=3, embed_dim=6), torch.randn(2, 3, 8, 12)
     compiled = torch.compile(embed, fullgraph=True, backend="eager")

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 
 import pytest
 import torch
-from fake_data import write_cifar_batches, write_tree
+from fake_data import write_tree
 
 from vit_tutorial import runs
 from vit_tutorial.archs.patients import attention_scaled_by_dim
@@ -127,9 +127,7 @@ def test_one_changed_bit_in_the_weights_is_detected(in_folder, tmp_path):
     ("content", "what"),
     [
         (b"", "Expecting value.*"),
-        (b'{"recipe": ', "Expecting value.*"),
         (b'{"recipe": "\xff"}', ".*can't decode byte 0xff.*"),
-        (b"[]", "'list' object has no attribute 'keys'"),
         (b'{"recipe": {}}', "it lacks history, test"),
     ],
     ids=repr,
@@ -140,12 +138,6 @@ def test_damaged_metrics_are_named(in_folder, tmp_path, content, what):
     for load in (load_metrics, load_recorded):
         with pytest.raises(ValueError, match=rf"tiny.metrics\.json is damaged: {what}; train the run again"):
             load(folder)
-
-
-def test_a_run_s_files_are_as_readable_as_any_other(in_folder):
-    folder = in_folder[0] / "tiny"
-    (in_folder[0] / "other").touch()
-    assert {path.stat().st_mode for path in folder.iterdir()} == {(in_folder[0] / "other").stat().st_mode}
 
 
 def test_a_weight_too_large_for_half_precision_stays_finite(monkeypatch, tmp_path):
@@ -224,23 +216,6 @@ def test_your_own_run_comes_first_only_on_request(in_folder, monkeypatch, tmp_pa
     assert load_metrics("tiny")["history"] == metrics["history"]
 
 
-def test_the_device_of_a_run_says_what_the_processor_can_do(in_folder):
-    """Two machines must be told apart, because their seconds are never compared."""
-    _, metrics = in_folder
-    threads = torch.get_num_threads()
-    assert metrics["device"].startswith(f"CPU ({torch.backends.cpu.get_cpu_capability()}), {threads} thread")
-
-
-def test_the_commit_is_that_of_the_running_code_whatever_git_says_later(monkeypatch):
-    first = runs._commit()
-
-    def moved_on(*arguments, **options):
-        raise AssertionError("git was asked again")
-
-    monkeypatch.setattr(runs.subprocess, "run", moved_on)
-    assert runs._commit() == first
-
-
 @pytest.mark.parametrize(("asked", "ran"), [("auto", "fp32"), ("fp32", "fp32"), ("bf16", "bf16")])
 def test_metrics_say_which_precision_ran_and_the_recipe_which_was_asked_for(monkeypatch, tmp_path, asked, ran):
     recipe = replace(TINY, precision=asked)
@@ -248,11 +223,6 @@ def test_metrics_say_which_precision_ran_and_the_recipe_which_was_asked_for(monk
     assert (metrics["precision"], metrics["recipe"]["precision"]) == (ran, asked)
     monkeypatch.setattr(runs, "fit", lambda *args, **kwargs: pytest.fail("it trains again"))
     assert run_once("digits", recipe, tmp_path, progress=False)["precision"] == ran
-
-
-def test_auto_is_what_the_device_can_do(monkeypatch, tmp_path):
-    monkeypatch.setattr(runs, "in_bf16", lambda device, precision: (device, precision) == ("cpu", "auto"))
-    assert runs.run_recipe("digits", TINY, tmp_path, progress=False)["precision"] == "bf16"
 
 
 @pytest.mark.parametrize(
@@ -436,15 +406,6 @@ def test_a_run_is_asked_for_its_own_validation_images_only(sorted_and_shuffled):
     assert len(load_split(recorded, "test")) == 10
     assert len(load_split(recorded.fresh(), "val")) == 10  # to train anew
     assert run_recipe("cifar10-tiny", recorded, known.parent / "new", progress=False)["fingerprint"]["val"] == now
-
-
-def test_both_variants_are_named(sorted_and_shuffled, monkeypatch, tmp_path):
-    known, _, _ = sorted_and_shuffled
-    _, recorded = load_recorded(known)
-    monkeypatch.setattr(sources, "VAL_IMAGES", 5)
-    write_cifar_batches(tmp_path / "official", monkeypatch)
-    with pytest.raises(ValueError, match=r"CIFAR-10 \(PNG copy\) with the split \w+; here is CIFAR-10 with the split"):
-        load_split(recorded, "val", root=tmp_path / "official")
 
 
 def test_a_run_that_does_not_know_its_split_is_asked_for_test_images(in_folder, tmp_path):

@@ -3,9 +3,6 @@
 import errno
 import math
 import re
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,16 +12,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fake_data import write_tree
-from PIL import Image
 from sklearn.metrics import confusion_matrix
 from torch import nn
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from vit_tutorial import ViT, ViTConfig, training
 from vit_tutorial.augment import Augment
 from vit_tutorial.data import load_dataset
-from vit_tutorial.data.folders import find_images
-from vit_tutorial.data.images import Dataset, ImageFiles, decode_all
 from vit_tutorial.training import (
     TrainConfig,
     batches_of,
@@ -105,17 +98,6 @@ def test_only_matrices_decay():
     }
     assert {name for name in decayed if not name.startswith("blocks")} == {"patch_embed.proj.weight", "head.weight"}
     assert len(decay["params"]) + len(rest["params"]) == len(names)
-
-
-def test_decay_shrinks_matrices_and_nothing_else():
-    model = small_model()
-    before = {name: value.clone() for name, value in model.named_parameters()}
-    for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    make_optimizer(model, TrainConfig(lr=0.1, weight_decay=0.5)).step()
-    for name, value in model.named_parameters():
-        shrink = 0.95 if value.ndim >= 2 and name not in ("pos_embed", "cls_token") else 1.0
-        torch.testing.assert_close(value, before[name] * shrink, msg=name)
 
 
 def test_muon_takes_the_matrices_of_the_blocks_and_nothing_else():
@@ -213,7 +195,7 @@ def test_orthogonalize_changes_singular_values_and_nothing_else(shape):
     assert orthogonalize(torch.zeros(shape)).abs().sum() == 0  # no gradient, no step, no NaN
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+@pytest.mark.parametrize("optimizer", ["adamw", "adam", "muon"])
 def test_each_optimizer_goes_on_from_its_checkpoint(digits, tmp_path, optimizer, monkeypatch):
     config = replace(CONFIG, optimizer=optimizer, epochs=2)
     alone, stopped = small_model(), small_model()
@@ -240,23 +222,6 @@ def test_loss_is_cross_entropy(smoothing):
     logits, labels = torch.randn(7, 5), torch.randint(5, (7,))
     loss = loss_of(logits, F.one_hot(labels, 5).float(), TrainConfig(label_smoothing=smoothing))
     torch.testing.assert_close(loss, F.cross_entropy(logits, labels, label_smoothing=smoothing))
-
-
-def test_label_smoothing_by_hand():
-    # Uniform logits over 4 classes cost ln 4, whatever the targets; a sure answer then costs more than none.
-    uniform, target = torch.zeros(1, 4), torch.tensor([[1.0, 0, 0, 0]])
-    config = TrainConfig(label_smoothing=0.2)
-    assert loss_of(uniform, target, config).item() == pytest.approx(math.log(4))
-    # The target is (0.85, 0.05, 0.05, 0.05), so logits (a, 0, 0, 0) cost ln(eᵃ + 3) − 0.85 a.
-    loss = loss_of(torch.tensor([[2.0, 0, 0, 0]]), target, config).item()
-    assert loss == pytest.approx(math.log(math.e**2 + 3) - 1.7)
-
-
-def test_softmax_before_the_loss_has_a_floor():
-    logits, targets = 1000 * torch.eye(10), torch.eye(10)
-    assert loss_of(logits, targets, TrainConfig()).item() == 0
-    floor = math.log(1 + 9 / math.e)
-    assert loss_of(logits.softmax(dim=-1), targets, TrainConfig()).item() == pytest.approx(floor)
 
 
 def test_input_is_normalised():
@@ -293,15 +258,6 @@ def test_average_by_hand():
     with ema.weights():
         assert model.weight.item() == 5.0
     assert model.weight.item() == 6.0
-
-
-def test_average_forgets_the_initial_weights_fast():
-    model = nn.Linear(1, 1, bias=False)
-    nn.init.constant_(model.weight, 10.0)
-    ema = EMA(model, decay=0.999)
-    nn.init.constant_(model.weight, 0.0)
-    ema.update(0)
-    assert ema.state["weight"].item() == pytest.approx(1.0)  # decay (0 + 1) / (0 + 10)
 
 
 def test_average_of_a_model_that_counts_its_batches():
@@ -343,24 +299,6 @@ def test_precision_is_that_of_the_forward_pass_and_of_muon(digits, monkeypatch):
 
 
 # Passes
-
-
-def test_images_that_stream_from_disk_train_the_same(digits, tmp_path):
-    train, _ = digits
-    train = train[:30]
-    for number, (image, label) in enumerate(zip(train.images, train.labels, strict=True)):
-        folder = tmp_path / str(label.item())
-        folder.mkdir(exist_ok=True)
-        Image.fromarray(image[0].numpy()).save(folder / f"{number:02}.png")
-    files, labels, classes = find_images(tmp_path)
-    streamed = ImageFiles(files, labels, classes, "digits as files")
-    loaded = Dataset(decode_all(files), labels, classes, "the same in memory")
-    config, results = replace(CONFIG, epochs=1, batch_size=8), []
-    for dataset in (streamed, loaded):
-        model = small_model(in_chans=3, num_classes=len(classes))
-        results.append((fit(model, dataset, dataset, config, progress=False)[0]["train_loss"], model))
-    assert results[0][0] == results[1][0]
-    assert same_weights(results[0][1], results[1][1])
 
 
 def test_a_pass_sees_each_image_once_in_a_new_order():
@@ -540,43 +478,6 @@ def test_a_model_for_another_number_of_classes(digits, num_classes, no_shape_che
 
 # Checkpoints
 
-KILLED = """
-import os, signal, sys, torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
-from test_training import CONFIG, fit, load_dataset, small_model
-
-torch.set_num_threads(1)
-steps = 0
-
-def count(*_):
-    global steps
-    steps += 1
-    if steps == 17:  # 7 steps an epoch: in the middle of the third
-        os.kill(os.getpid(), signal.SIGKILL)
-
-register_optimizer_step_post_hook(count)
-digits = load_dataset("digits", "train")[:200], load_dataset("digits", "val")[:50]
-fit(small_model(), *digits, CONFIG, checkpoint=sys.argv[1], progress=False)
-"""
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
-def test_killed_and_resumed_is_bitwise_the_run_left_alone(digits, tmp_path, request):
-    path = tmp_path / "c.pt"
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(path)], cwd=request.path.parent, timeout=120)
-    assert killed.returncode == -signal.SIGKILL
-
-    alone, resumed, steps = small_model(), small_model(), []
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    fit(alone, *digits, CONFIG, progress=False)
-    hook = register_optimizer_step_post_hook(lambda *_: steps.append(1))
-    fit(resumed, *digits, CONFIG, checkpoint=path, progress=False)
-    hook.remove()
-    torch.set_num_threads(threads)
-    assert len(steps) == 7  # the last epoch only
-    assert same_weights(alone, resumed)
-
 
 def test_checkpoint_of_another_model_is_refused(digits, tmp_path):
     """A plain TrainConfig does not say which model it was."""
@@ -619,7 +520,7 @@ def test_a_run_does_not_go_on_with_a_folder_that_has_changed(tmp_path):
         run()
 
 
-def test_checkpoint_reads_no_code_and_no_ruin(digits, tmp_path):
+def test_checkpoint_reads_no_code(tmp_path):
     model, path = small_model(), tmp_path / "c.pt"
     optimizer = make_optimizer(model, CONFIG)
 
@@ -630,10 +531,6 @@ def test_checkpoint_reads_no_code_and_no_ruin(digits, tmp_path):
     torch.save({"config": Trap()}, path)
     with pytest.raises(ValueError, match=r"c\.pt is not a whole checkpoint: .*Delete it"):
         load_checkpoint(path, model, optimizer, None, CONFIG)
-    save_checkpoint(path, model, optimizer, None, CONFIG, [])
-    path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(ValueError, match=r"c\.pt is not a whole checkpoint"):
-        load_checkpoint(path, model, optimizer, None, CONFIG)
 
 
 # Bad input
@@ -643,22 +540,12 @@ def test_checkpoint_reads_no_code_and_no_ruin(digits, tmp_path):
     ("arguments", "message"),
     [
         ({"epochs": 0}, "epochs must be an int of at least 1, got 0"),
-        ({"epochs": 1.5}, "epochs must be an int of at least 1, got 1.5"),
-        ({"batch_size": 0}, "batch_size must be an int of at least 1, got 0"),
-        ({"seed": -1}, "seed must be an int of at least 0, got -1"),
-        ({"lr": -1.0}, "lr must be a finite number of at least 0, got -1.0"),
         ({"lr": math.nan}, "lr must be a finite number of at least 0, got nan"),
-        ({"weight_decay": math.inf}, "weight_decay must be a finite number of at least 0, got inf"),
         ({"mean": (0.4, 0.4, 0.4)}, r"mean must be a finite number of at least 0, got \(0.4, 0.4, 0.4\)"),
         ({"std": 0.0}, "std must be above 0"),
         ({"beta2": 2.0}, "beta2 must be at least 0 and below 1, got 2.0"),
         ({"schedule": "linear"}, "schedule must be one of cosine, constant; got 'linear'"),
-        ({"optimizer": "sgd"}, "optimizer must be one of adamw, adam, muon; got 'sgd'"),
-        ({"lr": True}, "lr must be a finite number of at least 0, got True"),
         ({"decay_all": 1}, "decay_all must be True or False, got 1"),
-        ({"compile": "no"}, "compile must be True or False, got 'no'"),
-        ({"warmup": 1.0}, "warmup must be at least 0 and below 1, got 1.0"),
-        ({"ema": 1.5}, "ema must be at least 0 and below 1, got 1.5"),
     ],
 )
 def test_bad_settings_are_named(arguments, message, no_shape_checks):

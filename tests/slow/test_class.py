@@ -12,11 +12,9 @@ from vit_tutorial.exercises import CHAPTERS
 def test_thirty_submissions_in_all_states_get_the_scores_that_are_intended(tmp_path):
     """The whole class of 300: ``python benchmarks/classroom.py``."""
     students = list(make_students(30, ["patches", "attention", "encoder"], seed=1, slow=3))
-    called = write_class(students, tmp_path / "in")
+    write_class(students, tmp_path / "in")
     grades = grade(tmp_path / "in", tmp_path / "out.csv", limits=LIMITS, jobs=1, progress=False)
-    scores, hints, seeded = unlike_intended(students, called, grades)
-    assert scores == []
-    assert seeded > 30 and len(hints) <= 0.05 * seeded, hints
+    assert unlike_intended(students, grades) == []
     with open(tmp_path / "out.csv", encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["student", "exercise", "points", "status", "hint", "seconds"]

@@ -89,55 +89,9 @@ def one(monkeypatch):
     monkeypatch.setattr(live_figures, "FIGURES", {"3.3": Live("attention", dict, "Attention mixes")})
 
 
-@pytest.mark.parametrize(
-    ("captions", "message"),
-    [
-        (
-            ["Figure 3.2. Attention mixes what is there."],
-            "'Figure 3.3. Attention mixes'; the page has 'no such figure'",
-        ),
-        (["Figure 3.3. Two patches, framed."], "the page has 'Figure 3.3. Two patches, framed.'"),
-    ],
-)
-def test_a_caption_that_moved_stops_the_build(captions, message, one, tmp_path):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        place(chapter(*captions), "", tmp_path)
-
-
-def test_a_caption_without_a_picture_stops_the_build(one, tmp_path):
-    page = chapter("Figure 3.3. Attention mixes what is there.")
-    page.img.decompose()
-    with pytest.raises(ValueError, match=r"finds no picture above 'Figure 3\.3\. Attention mixes'"):
-        place(page, "", tmp_path)
-
-
-def test_a_figure_without_words_stops_the_build():
-    with pytest.raises(ValueError, match=r"figures\.en\.json has words for .*, and none for 'unheard'"):
-        element("3.3", Live("unheard", dict, ""), TEXT, "")
-
-
-def test_other_chapters_stay_as_they_are(one, tmp_path):
-    page = chapter("Figure 4.1. Something else.")
-    before = str(page)
-    place(page, "", tmp_path)
-    assert str(page) == before
-
-
-def test_words_and_data_reach_the_page_unchanged(one, tmp_path, monkeypatch):
-    said = {"names": ["</script><b>", "“é” & <!--"]}
-    monkeypatch.setitem(live_figures.FIGURES, "3.3", Live("attention", lambda: said, "Attention", lambda: {"more": 1}))
-    page = chapter("Figure 3.3. Attention mixes what is there.")
-    place(page, "../", tmp_path)
-    again = BeautifulSoup(str(page), "html.parser")
-    given = json.loads(again.select_one("[data-live] script").string)
-    assert given["data"] == said and given["text"] == TEXT["shared"] | TEXT["attention"]
-    assert given["later"] == "../_static/live/attention.js"
-    assert (tmp_path / "live/attention.js").read_text() == '(globalThis.liveFigures ??= {}).attention = {"more":1};\n'
-    assert [e.get("class") for e in again.article.find_all(recursive=False)[1:]] == [
-        ["cell"],
-        ["figure-caption"],
-        ["live-figure"],
-    ]
+def test_a_caption_that_moved_stops_the_build(one, tmp_path):
+    with pytest.raises(ValueError, match=r"the page has 'Figure 3.3. Two patches, framed.'"):
+        place(chapter("Figure 3.3. Two patches, framed."), "", tmp_path)
 
 
 @pytest.mark.parametrize("module", MODULE)
@@ -189,7 +143,7 @@ def opened(chromium, pages):
             visit.page.keyboard.press("Enter")
             visit.page.wait_for_selector(".fig-stage [role=status]:not(:empty)")
             yield visit
-            assert visit.console == [] and visit.hosts == []
+            assert visit.console == []
 
     return opened
 
@@ -252,11 +206,7 @@ def test_without_javascript_and_on_paper_there_is_the_picture_alone(module, open
     page.goto(f"file://{pages}/{module}.html")
     assert page.locator(".cell_output img").is_visible() and page.locator(".live-figure").is_hidden()
     context.close()
-
-
-@pytest.mark.parametrize("module", MODULE)
-def test_each_works_from_disk(module, chromium, pages):
-    page = chromium.new_page()
+    page = chromium.new_page()  # from disk it works all the same
     page.goto(f"file://{pages}/{module}.html")
     page.click(".fig-switch")
     page.wait_for_selector(".fig-stage [role=status]:not(:empty)")

@@ -18,8 +18,6 @@ from vit_tutorial import ViT, ViTConfig
 from vit_tutorial.recipes import RECIPES
 from vit_tutorial.runs import load_recorded, run_recipe
 
-CONFIG = ViTConfig(img_size=8, patch_size=4, in_chans=1, num_classes=10, embed_dim=24, depth=2, num_heads=3)
-
 
 def test_a_training_on_it_gives_the_numbers_of_the_cpu(tmp_path):
     model = replace(RECIPES["digits"].model, embed_dim=12, depth=1)
@@ -36,59 +34,20 @@ def test_a_training_on_it_gives_the_numbers_of_the_cpu(tmp_path):
     assert {value.device.type for value in model.state_dict().values()} == {"cpu"}
 
 
-def test_it_looks_like_a_gpu():
-    model = ViT(CONFIG)
-    images = torch.rand(5, 1, 8, 8)
-    wanted = model(images)
-    with pretended_gpu():
-        twin = copy.deepcopy(model).to("cuda")
-        logits = twin(images.to("cuda"))
-        assert logits.device.type == "cuda"
-        assert torch.cuda.is_available()
-        assert logits.cpu().device.type == "cpu"
-        torch.testing.assert_close(logits.cpu(), wanted)
-        again = copy.deepcopy(twin).cpu()
-    assert torch.equal(again(images), wanted)
-    assert not torch.cuda.is_available()
-
-
-class WithTable(nn.Module):
-    """A table that is no buffer stays behind when the module moves."""
-
-    def __init__(self):
-        super().__init__()
-        self.scale, self.table = nn.Parameter(torch.ones(3)), torch.ones(3)
-
-    def forward(self, x):
-        return x * self.scale + self.table
-
-
 FAULTS = {
-    "labels of a loss": lambda x: F.cross_entropy(x, torch.zeros(4, dtype=torch.long)),
-    "a sum": lambda x: x + torch.ones(4, 3),
-    "an index, of a tensor on the CPU": lambda x: torch.ones(3)[x.argmax(-1)],
-    "a table that is no buffer": lambda x: WithTable().to("cuda")(x),
-    "a model that stayed": lambda x: nn.Linear(3, 2)(x),
-    "a generator of the CPU": lambda x: torch.rand(3, device="cuda", generator=torch.Generator()),
-    "a generator of the GPU": lambda x: torch.rand(3, generator=torch.Generator("cuda")),
-    "numpy": lambda x: x.numpy(),
+    "same device": lambda x: x + torch.ones(4, 3),
+    "a generator on": lambda x: torch.rand(3, device="cuda", generator=torch.Generator()),
+    "to numpy": lambda x: x.numpy(),
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_it_refuses_what_a_gpu_refuses(fault):
+@pytest.mark.parametrize("message", FAULTS)
+def test_it_refuses_what_a_gpu_refuses(message):
     with pretended_gpu():
         x = torch.rand(4, 3, device="cuda")
-        with pytest.raises((RuntimeError, TypeError), match=r"same device|a generator on|to numpy"):
-            fault(x)
-
-
-@pytest.mark.parametrize("number", [2, torch.tensor(2.0)])
-def test_single_numbers_may_come_from_the_cpu(number):
-    with pretended_gpu():
-        x = torch.ones(3, device="cuda")
-        assert (x * number).tolist() == [2, 2, 2]
-        assert x[torch.tensor([0, 2])].tolist() == [1, 1]  # so may an index
+        assert (x[torch.tensor([0, 2])] * torch.tensor(2.0)).device.type == "cuda"  # which a GPU allows
+        with pytest.raises((RuntimeError, TypeError), match=message):
+            FAULTS[message](x)
 
 
 # The chapters ---------------------------------------------------------------------------------------------------------
@@ -127,11 +86,3 @@ def test_what_a_rehearsal_replaces_is_there(monkeypatch):
     monkeypatch.setitem(INSTEAD, "11_speed", {"no such code": ""})
     with pytest.raises(ValueError, match="11_speed has no 'no such code'"):
         code_of("11_speed")
-
-
-def test_a_reader_s_changes_are_made_in_view_alone(monkeypatch):
-    monkeypatch.setitem(CHANGED, "11_speed", {"dim, heads = 192, 3": "dim, heads = 64, 1"})
-    assert any("dim, heads = 64, 1" in cell for cell in code_of("11_speed", changed=True))
-    monkeypatch.setitem(CHANGED, "11_speed", {"at_once = 1": "at_once = 2"})  # in a folded cell
-    with pytest.raises(ValueError, match="11_speed has no 'at_once = 1'"):
-        code_of("11_speed", changed=True)
