@@ -95,7 +95,7 @@ def deck(chapter: nodes.section) -> list[nodes.section]:
         for led, content in found:
             where = [] if isinstance(element, nodes.title) else chain(*headings(element)[1:2])
             shows = [nodes.paragraph("", "", *where, classes=["where"]), *(lead if led else []), *content]
-            box = nodes.container("", *shows, classes=["slide", *classes])
+            box = nodes.container("", *shows, classes=["slide", *({"card-exercise"} & {*classes})])
             slides, lead = [*slides, nodes.section("", box.deepcopy(), nodes.comment())], []
         if prose:
             slides[-1][1] += nodes.paragraph("", "", *element.deepcopy().children)
