@@ -48,6 +48,9 @@ def keep_whole(page: BeautifulSoup) -> None:
     for code in page.select("article code:not(pre code)"):
         if len(code.text) <= (SHORT_IN_A_TABLE if code.find_parent("table") else SHORT):
             code["class"] = [*code.get("class", []), "whole"]
+        elif code.find_parent("table"):  # a long name goes on after an underscore
+            for text in code.find_all(string=re.compile("_")):
+                text.replace_with(*(y for x in re.split("(?<=_)", text) for y in (x, page.new_tag("wbr"))))
     for cell in page.select("article :is(td, th)"):
         if len(cell.text) > SHORT:
             cell["class"] = [*cell.get("class", []), "words"]
