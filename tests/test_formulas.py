@@ -17,18 +17,22 @@ PARSER = MarkdownIt("commonmark").enable("table").use(dollarmath_plugin).use(ams
 STRETCHED_BAR = '<mo stretchy="true">\u0332</mo></mover>'
 
 
-def formulas() -> list[nodes.Node]:
-    """The formulas of all pages."""
-    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "book").glob("*.md")]
-    texts += [cell.source for path in NOTEBOOKS for cell in cells(read(path), "markdown")]
-    tokens = [part for text in texts for token in PARSER.parse(text) for part in (token, *(token.children or ()))]
-    found = [token for token in tokens if token.type.startswith(("math", "amsmath"))]
-    return [(nodes.math if token.type == "math_inline" else nodes.math_block)(text=token.content) for token in found]
+def all_formulas() -> dict[str, list[nodes.Node]]:
+    """The formulas of each page, by the page's name."""
+    texts = {f"book/{path.stem}": [path.read_text(encoding="utf-8")] for path in (ROOT / "book").glob("*.md")}
+    texts |= {f"notebooks/{path.stem}": [cell.source for cell in cells(read(path), "markdown")] for path in NOTEBOOKS}
+    found = {}
+    for name, parts in texts.items():
+        tokens = [part for text in parts for token in PARSER.parse(text) for part in (token, *(token.children or ()))]
+        maths = [token for token in tokens if token.type.startswith(("math", "amsmath"))]
+        kinds = [nodes.math if token.type == "math_inline" else nodes.math_block for token in maths]
+        found[name] = [kind(text=token.content) for kind, token in zip(kinds, maths, strict=True)]
+    return found
 
 
 def test_every_formula_has_its_letters_in_the_font_and_no_bar_that_must_stretch():
     """Chromium ends such a bar too early, and shrinks a bracket below it. A bar over one letter doesn't stretch."""
-    letters, found = set(TTFont(FONT).getBestCmap()), formulas()
+    letters, found = set(TTFont(FONT).getBestCmap()), sum(all_formulas().values(), [])
     assert len(found) > 400
     for formula in found:
         shown = unescape(re.sub("<[^>]*>|\ufe00", "", mathml(formula)))  # which only chooses among shapes of a letter
