@@ -150,17 +150,11 @@ def test_rows_of_a_recipe_that_changed_do_not_count(base_rows, tmp_path):
     assert read_rows(tmp_path / "small.jsonl", gone) == []
 
 
-def _without(row: dict, key: str) -> dict:
-    return {name: value for name, value in row.items() if name != key}
-
-
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
         (lambda row: row | {"recipe": row["recipe"] | {"torch_init": True}}, "does not know: torch_init"),
-        (lambda row: row | {"recipe": row["recipe"] | {"arch": "vitt"}}, "arch must be one of vit, .*; got 'vitt'"),
-        (lambda row: row | {"recipe": row["recipe"] | {"model": {"embed_dim": 12, "num_heads": 5}}}, "not divisible"),
-        (lambda row: _without(row, "seed"), "'seed'"),
+        (lambda row: {name: value for name, value in row.items() if name != "seed"}, "'seed'"),
         (lambda row: row | {"seed": -1}, "seed must be an int of at least 0, got -1"),
         (lambda row: [row], "list indices"),
     ],
