@@ -222,14 +222,6 @@ def test_bf16_on_a_cpu_uses_the_formula_but_keeps_a_patient_s_attention(monkeypa
     assert [block.attn.attend for block in trained[0].blocks] == [attend] * recipe.model.depth
 
 
-def test_unknown_run(in_folder, tmp_path):
-    with pytest.raises(ValueError, match="no finished run 'nope'; recorded are: tiny"):
-        load_metrics("nope")
-    for load in (load_metrics, load_recorded):
-        with pytest.raises(ValueError, match=r"no finished run '.*nowhere'"):
-            load(tmp_path / "nowhere")
-
-
 # Runs recorded with the package
 
 
