@@ -11,7 +11,7 @@ import torch.nn.functional as F
 import torchvision
 import transformers
 from einops import rearrange
-from torch import Tensor, nn
+from torch import nn
 
 from vit_tutorial import ViT, ViTConfig, diagnose
 from vit_tutorial.clinic import (
@@ -593,22 +593,17 @@ def test_images_that_do_not_fit_are_refused(no_shape_checks):
         diagnose(lambda images: images.mean(dim=(2, 3)), torch.randn(IMAGES))
 
 
-class Returns(nn.Module):
-    def __init__(self, change):
-        super().__init__()
-        self.change = change
-
-    def forward(self, images: Tensor):
-        return self.change(images)
-
-
-def test_outputs_that_are_not_logits_are_refused():
-    with pytest.raises(ValueError, match=r"4 images should give logits \(b, k\), got \(4, 3, 12, 8\)"):
-        diagnose(Returns(lambda images: images), torch.randn(IMAGES))
-    with pytest.raises(ValueError, match=r"logits \(b, k\), got \(3, 12\)"):
-        diagnose(Returns(lambda images: images.mean(dim=(0, 3))), torch.randn(IMAGES))
-    with pytest.raises(ValueError, match="must return logits, or an object that has them; got tuple"):
-        diagnose(Returns(lambda images: (images.mean(dim=(2, 3)), None)), torch.randn(IMAGES))
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        (nn.Identity(), r"4 images should give logits \(b, k\), got \(4, 3, 12, 8\)"),
+        (nn.Flatten(0, 2), r"logits \(b, k\), got \(144, 8\)"),
+        (nn.AdaptiveMaxPool2d(1, return_indices=True), "must return logits, or an object that has them; got tuple"),
+    ],
+)
+def test_outputs_that_are_not_logits_are_refused(head, message):
+    with pytest.raises(ValueError, match=message):
+        diagnose(Wrapped(head), torch.randn(IMAGES))
 
 
 # Selection --------------------------------------------------------------------------------------------------------

@@ -160,11 +160,8 @@ def test_three_ways_to_choose_an_epoch():
 
 IMPOSSIBLE = [
     ("head on all tokens", {"pool": "mean"}, "pool 'cls'"),
-    ("batch-sized class token", {"pool": "mean"}, "pool 'cls'"),
-    ("no position on the class token", {"pool": "mean"}, "pool 'cls' and positions"),
     ("no position on the class token", {"pos_embed": "none"}, "pool 'cls' and positions"),
     ("per-head slices", {"num_heads": 1}, "num_heads above 1"),
-    ("scale by √dim", {"num_heads": 1}, "num_heads above 1"),
     ("colours last", {"in_chans": 1}, "in_chans above 1"),
     ("colours last", {"patch_size": 1}, "several pixels"),
     ("reshape without permute", {"patch_size": (4, 8), "in_chans": 1}, "more than one patch in a row"),

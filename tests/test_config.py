@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from vit_tutorial import PRESETS, ViTConfig
+from vit_tutorial import ViTConfig
 
 
 def test_a_rectangle_counted_by_hand():
@@ -20,55 +20,23 @@ def test_int_sizes_become_pairs():
     assert ViTConfig(img_size=32, patch_size=4) == ViTConfig(img_size=(32, 32), patch_size=(4, 4))
 
 
-def test_a_config_cannot_be_changed_but_can_be_replaced():
-    config = ViTConfig()
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        config.depth = 3
-    assert dataclasses.replace(config, depth=3).depth == 3
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"img_size": 30, "patch_size": 4}, "img_size height 30 is not divisible by patch_size height 4"),
-        ({"img_size": (32, 30), "patch_size": 4}, "img_size width 30 is not divisible by patch_size width 4"),
         ({"patch_size": 0}, "patch_size must be a positive int or a pair .*, got 0"),
         ({"img_size": (32, 32, 3)}, r"img_size must be .* got \(32, 32, 3\)"),
         ({"embed_dim": 100, "num_heads": 12}, "embed_dim 100 is not divisible by num_heads 12"),
         ({"depth": 0}, "depth must be an int of at least 1, got 0"),
-        ({"num_classes": -1}, "num_classes must be an int of at least 0, got -1"),
         ({"depth": True}, "depth must be an int of at least 1, got True"),
         ({"qkv_bias": "no"}, "qkv_bias must be True or False, got 'no'"),
         ({"mlp_ratio": float("nan")}, "mlp_ratio must be a finite number of at least 0, got nan"),
         ({"mlp_ratio": 0.0}, "embed_dim 768 times mlp_ratio 0.0 must be at least 1"),
         ({"embed_dim": 9, "num_heads": 3, "pos_embed": "sincos_2d"}, "embed_dim 9 is not divisible by .* 4"),
         ({"pos_embed": "sinus"}, "pos_embed must be one of learned, sincos_1d, sincos_2d, none; got 'sinus'"),
-        ({"pool": "max"}, "pool must be one of cls, mean; got 'max'"),
-        ({"act": "relu"}, "act must be one of gelu, gelu_tanh; got 'relu'"),
         ({"drop_rate": 1.0}, "drop_rate must be at least 0 and below 1, got 1.0"),
-        ({"drop_path_rate": -0.1}, "drop_path_rate must be at least 0 and below 1, got -0.1"),
     ],
 )
 def test_bad_config_states_the_values_and_the_rule(arguments, message, no_shape_checks):
     with pytest.raises(ValueError, match=message):
         ViTConfig(**arguments)
-
-
-def test_presets_have_the_published_sizes():
-    """Dosovitskiy et al. 2021, Table 1, and Steiner et al. 2022, Table 2: width, depth, heads, patch."""
-    published = {
-        "vit_ti_16": (192, 12, 3, 16),
-        "vit_s_16": (384, 12, 6, 16),
-        "vit_s_32": (384, 12, 6, 32),
-        "vit_b_16": (768, 12, 12, 16),
-        "vit_b_32": (768, 12, 12, 32),
-        "vit_l_16": (1024, 24, 16, 16),
-        "vit_l_32": (1024, 24, 16, 32),
-        "vit_h_14": (1280, 32, 16, 14),
-    }
-    for name, (dim, depth, heads, patch) in published.items():
-        config = PRESETS[name]
-        assert (config.embed_dim, config.depth, config.num_heads) == (dim, depth, heads)
-        assert config.patch_size == (patch, patch)
-        assert config.mlp_ratio == 4
-    assert set(PRESETS) - set(published) == {"building_a_vit", "cifar10_tiny", "annotated_vit", "cifar10_small"}

@@ -73,14 +73,6 @@ def test_what_cannot_be_put_together_is_refused(sources, message, written):
         bundle(written(**sources))
 
 
-@needs_node
-@pytest.mark.parametrize("path", sorted(MODULES.glob("*.mjs")), ids=lambda path: path.stem)
-def test_each_module_of_the_book_can_be_put_into_a_page(path):
-    code = BeautifulSoup(bundle(path), "html.parser").script.string
-    found = subprocess.run(["node", "--input-type=module", "--check"], input=code, capture_output=True, text=True)
-    assert found.returncode == 0, found.stderr
-
-
 def test_a_page_gets_each_script_that_it_asks_for_once_and_unchanged():
     asks = '<p data-live="vit"></p><p data-live="digit"></p><p data-live="vit"></p>'
     page = BeautifulSoup(f"<body><article>{asks}</article></body>", "html.parser")

@@ -126,17 +126,11 @@ def test_overlay_shows_bytes_and_shares_alike():
     np.testing.assert_allclose(shares, as_bytes, rtol=1e-5)
 
 
-def test_a_map_of_another_image_is_refused():
+def test_a_map_of_another_image_and_a_scale_that_falls_are_refused():
     with pytest.raises(ValueError, match="image width 10 is not divisible by the map's grid of 4"):
         plots.overlay_map(torch.rand(3, 12, 10), torch.rand(3, 4), "a", (0, 1))
-
-
-@pytest.mark.parametrize("limits", [(1, 1), (1, 0)])
-def test_limits_must_rise(limits):
-    with pytest.raises(ValueError, match=f"the limits of a colour scale must rise, got {limits[0]} and {limits[1]}"):
-        plots.overlay_map(torch.rand(3, 4, 6), torch.rand(2, 3), "a", limits)
-    with pytest.raises(ValueError, match="must rise"):
-        plots.show_maps(torch.rand(1, 3, 4, 6), torch.rand(1, 2, 3), ["a"], limits=limits)
+    with pytest.raises(ValueError, match="the limits of a colour scale must rise, got 1 and 0"):
+        plots.overlay_map(torch.rand(3, 4, 6), torch.rand(2, 3), "a", (1, 0))
 
 
 def test_maps_of_zeros_can_be_drawn():

@@ -65,14 +65,6 @@ def test_each_part_is_highlighted_and_the_others_are_not():
     assert len({model_diagram(part).svg for part in ALL}) == len(ALL)
 
 
-def test_a_quiet_part_is_grey():
-    """With the patches highlighted, everything below their panel is grey."""
-    for rect in parse("patches").iter(f"{SVG}rect"):
-        if float(rect.get("y")) > 190:
-            colour = rect.get("fill")
-            assert colour == "none" or colour[1:3] == colour[3:5] == colour[5:7], colour
-
-
 def test_a_thing_has_the_colour_that_it_has_in_figures_and_text():
     rects = {rect.get("stroke") for rect in parse(None).iter(f"{SVG}rect")}
     for thing in ("norm", "attention", "mlp", "projection"):
@@ -81,20 +73,17 @@ def test_a_thing_has_the_colour_that_it_has_in_figures_and_text():
     assert plots.COLOURS["class token"] in fills
 
 
-def test_no_two_parts_share_a_colour():
-    parts = ["query", "key", "value", "class token", "positions", "norm", "attention", "mlp", "projection"]
-    assert len({plots.COLOURS[part] for part in parts}) == len(parts)
-
-
 def test_notebooks_show_it():
     diagram = model_diagram("encoder")
     assert diagram._repr_svg_() == diagram.svg
     assert repr(diagram).startswith("An image of a flower") and "<" not in repr(diagram)
 
 
-def test_unknown_part():
+def test_unknown_parts_and_places():
     with pytest.raises(ValueError, match=r"patches, positions, attention, encoder, model or None; got 'decoder'"):
         model_diagram("decoder")
+    with pytest.raises(ValueError, match=r"places must be among cut, projection, .*, scores; got tail"):
+        model_diagram(marks={"tail": 1})
 
 
 def test_marks_sit_in_squares_at_their_places_and_apart():
@@ -123,15 +112,6 @@ def test_letters_of_a_mark_are_read_on_it_and_on_a_phone():
     (size,) = (float(text.get("font-size")) for text in root.iter(f"{SVG}text") if text.get("font-size"))
     assert size * 350 / WIDTH >= 10
     assert float(square.get("height")) == MARK < float(square.get("width"))  # room for two digits
-
-
-def test_without_marks_nothing_changes():
-    assert model_diagram("attention", marks={}).svg == model_diagram("attention").svg
-
-
-def test_unknown_place():
-    with pytest.raises(ValueError, match=r"places must be among cut, projection, .*, scores; got tail"):
-        model_diagram(marks={"tail": 1})
 
 
 def test_the_committed_copy_is_current():

@@ -161,12 +161,9 @@ def test_resample_swapped_axes_are_caught():
         (lambda: sincos_1d(0, 8), "num_positions must be an int of at least 1, got 0"),
         (lambda: sincos_1d(5, 0), "dim must be an int of at least 1, got 0"),
         (lambda: sincos_2d((2, 3), 6), "dim 6 is not divisible by the four parts .* 4"),
-        (lambda: sincos_2d((2, 0), 8), r"grid_size must be .*, got \(2, 0\)"),
         (lambda: make_pos_embed("sinus", 2, 8), "kind must be one of learned, sincos_1d, sincos_2d, none; got 'sinus'"),
         (lambda: resample_pos_embed(torch.zeros(1, 15, 6), (3, 5), (6, 4)), "15 rows, but .* 1 .* 3×5 make 16"),
-        (lambda: resample_pos_embed(torch.zeros(1, 16, 6), (3, 5), (6, 4), 0), "16 rows, but .* 0 .* 3×5 make 15"),
         (lambda: resample_pos_embed(torch.zeros(1, 16, 6).int(), 4, 2, 0), "must be floating point, got torch.int32"),
-        (lambda: resample_pos_embed(torch.zeros(1, 16, 6), (4, 4), (4, 4)), "16 rows, but .* 4×4 make 17"),
         (lambda: resample_pos_embed(torch.zeros(1, 16, 6), (3, 5), (6, 4, 2)), r"new_grid must be .*, got \(6, 4, 2\)"),
     ],
 )

@@ -105,10 +105,3 @@ def test_a_table_by_hand():
     assert "<caption>A day’s costs.</caption>" in html
     assert '<th scope="col" style="text-align:left">a &lt;b&gt;</th>' in html
     assert '<th scope="row" style="text-align:left">y</th><td style="text-align:right">−3</td>' in html
-
-
-def test_a_table_without_columns_of_one_length_is_refused():
-    with pytest.raises(ValueError, match=r"all of one length, got \{'a': 2, 'b': 1\}"):
-        table("Costs.", {"a": [1, 2], "b": [1]})
-    with pytest.raises(ValueError, match=r"\['c'\] belong to no column"):
-        table("Costs.", {"a": [1, 2]}, {"c": ".1f"})

@@ -361,19 +361,6 @@ def test_same_seed_same_result_and_another_seed_another(digits):
     assert not same_weights(first, third)
 
 
-def test_progress_bar_tells_loss_accuracy_and_speed(digits, capsys):
-    fit(small_model(), *digits, replace(CONFIG, epochs=1))
-    shown = capsys.readouterr().err
-    for part in ("loss ", "accuracy ", "validation ", "images/s", "<00:00", "epoch 1/1"):
-        assert part in shown
-
-
-def test_a_loss_that_is_not_finite_stops_the_run(digits):
-    model = small_model()
-    with pytest.raises(FloatingPointError, match=r"loss is nan at step \d+ of 21, learning rate .*Try a lower lr"):
-        fit(model, *digits, replace(CONFIG, lr=1e30, clip_grad=0.0), progress=False)
-
-
 def test_the_first_bad_step_is_named():
     losses = torch.tensor([1.0, 2.0, math.inf, math.nan])
     config = TrainConfig(epochs=2, lr=0.5, warmup=0.0)

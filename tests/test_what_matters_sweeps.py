@@ -150,17 +150,11 @@ def test_rows_of_a_recipe_that_changed_do_not_count(base_rows, tmp_path):
     assert read_rows(tmp_path / "small.jsonl", gone) == []
 
 
-def _without(row: dict, key: str) -> dict:
-    return {name: value for name, value in row.items() if name != key}
-
-
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
         (lambda row: row | {"recipe": row["recipe"] | {"torch_init": True}}, "does not know: torch_init"),
-        (lambda row: row | {"recipe": row["recipe"] | {"arch": "vitt"}}, "arch must be one of vit, .*; got 'vitt'"),
-        (lambda row: row | {"recipe": row["recipe"] | {"model": {"embed_dim": 12, "num_heads": 5}}}, "not divisible"),
-        (lambda row: _without(row, "seed"), "'seed'"),
+        (lambda row: {name: value for name, value in row.items() if name != "seed"}, "'seed'"),
         (lambda row: row | {"seed": -1}, "seed must be an int of at least 0, got -1"),
         (lambda row: [row], "list indices"),
     ],
@@ -249,15 +243,6 @@ def test_a_truncated_row_is_rerun(base_rows, tmp_path, left, monkeypatch):
     assert [json.loads(line)["seed"] for line in path.read_text().splitlines()] == [0, 1]
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_an_interval_of_results_that_are_not_finite_is_refused(value):
-    """It would be (nan, nan, nan), which is neither significant nor insignificant."""
-    good, bad = torch.tensor([0.5, 0.75]), torch.tensor([0.5, value, 0.25])
-    for name, pair in (("base", (bad, good)), ("changed", (good, bad))):
-        with pytest.raises(ValueError, match=rf"results must be finite.*{name} has \[0.5, {value}, 0.25\]"):
-            sweeps.effect_interval(*pair)
-
-
 def test_own_rows_are_added_to_recorded_ones(tmp_path, monkeypatch):
     monkeypatch.setattr(sweeps, "SWEEPS", {"small": SMALL})
     monkeypatch.setattr(sweeps, "FOLDER", tmp_path / "package")
@@ -299,7 +284,9 @@ def test_effect_interval_by_hand():
     assert effect_interval(base, changed) == pytest.approx((4, 4 - half, 4 + half), abs=1e-4)
 
 
-def test_no_interval_without_variation():
+def test_no_interval_without_variation_or_of_what_is_not_finite():
+    with pytest.raises(ValueError, match=r"results must be finite.*changed has \[0.5, nan\]"):
+        effect_interval(torch.tensor([0.5, 0.75]), torch.tensor([0.5, math.nan]))
     with pytest.raises(ValueError, match="at least 2 runs, got 3 and 1"):
         effect_interval(torch.randn(3), torch.randn(1))
     with pytest.raises(ValueError, match=r"must vary .* got \[1.0, 1.0\] and \[2.0, 2.0, 2.0\]"):

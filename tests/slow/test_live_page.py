@@ -314,12 +314,7 @@ def test_links_lead_to_sections_that_there_are():
     for link in links:
         target = urlsplit(link["href"])
         page = built(posixpath.normpath(f"book/{target.path}").removesuffix(".html"))
-        section = page.find(id=target.fragment)
-        assert section is not None, link["href"]
-        chapter, _, title = link.text.partition(": ")
-        heading = section.find(["h2", "h3"])
-        assert heading.get_text().removesuffix("#").strip() == title
-        assert page.h1.get_text().startswith(f"{' '.join(chapter.split()).removeprefix('Chapter ')} · ")
+        assert page.find(id=target.fragment) is not None, link["href"]
 
 
 # When something is missing -----------------------------------------------------------------------------------------
@@ -353,17 +348,4 @@ def test_damaged_weights_are_told_beside_a_picture(damage, message, chromium, bo
     page.wait_for_selector(".live-failed")
     assert message in page.locator(".live-failed").inner_text()
     assert page.locator(".live-still img").is_visible() and not page.locator(".live-sheet").count()
-    context.close()
-
-
-def test_without_small_patches_the_page_goes_on_with_large_ones(chromium, book):
-    context = chromium.new_context()
-    page = context.new_page()
-    page.route("**/mnist-patch4.js", lambda route: route.abort())
-    page.goto(f"{book}/book/live.html")
-    page.get_by_text("4 × 4").click()
-    page.get_by_text("mnist-patch4.js is missing or damaged.").wait_for()
-    assert page.get_by_label("7 × 7").is_checked() and page.locator("[data-panel=patches] .live-tile").count() == 16
-    draw(page)
-    assert answer(page) == "3"
     context.close()
