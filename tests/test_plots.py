@@ -42,8 +42,7 @@ def test_show_images_takes_bytes_as_they_are():
     ("shape", "titles", "message"),
     [
         ((1, 4, 5), None, r"\(b, c, H, W\) with b at least 1 and c 1 or 3, got \(1, 4, 5\)"),
-        ((2, 2, 4, 5), None, r"got \(2, 2, 4, 5\)"),
-        ((0, 3, 4, 5), None, r"got \(0, 3, 4, 5\)"),
+        ((0, 2, 4, 5), None, r"got \(0, 2, 4, 5\)"),
         ((2, 3, 4, 5), ["a"], "there are 2 images and 1 titles; they must be equally many"),
     ],
 )
