@@ -23,7 +23,9 @@ WORDS = 30  # of sentences that stand on a slide by themselves
 LINES = 22  # of code in letters that the back row reads
 SENTENCE = re.compile(r"(?<=[.?!])\s+(?=[A-Z“])")
 LISTS = nodes.math_block | nodes.Sequential | nodes.literal_block | nodes.table
-UNUSED = shutil.ignore_patterns("*.html", "_sources", "book", "notebooks", "*.map", "*.esm.js", "theme", "highlight")
+UNUSED = shutil.ignore_patterns(
+    "*.html", "_images", "_sources", "book", "notebooks", "*.map", "*.esm.js", "theme", "highlight"
+)
 
 
 def words(paragraph: nodes.Element, since: int = 0) -> nodes.paragraph:
@@ -129,18 +131,19 @@ class Decks(RevealjsHTMLBuilder):
         super().init()
 
     def finish(self) -> None:
-        self.copy_image_files()
         pages = Path(self.outdir, "../html").resolve()
         shutil.copytree(self.outdir, pages / "slides", ignore=UNUSED, dirs_exist_ok=True)
         for stem in CHAPTERS:
-            html = Path(self.outdir, f"notebooks/{stem}.html").read_text(encoding="utf-8").replace('"../_', '"_')
-            page = BeautifulSoup(html, "html.parser")
+            html = Path(self.outdir, f"notebooks/{stem}.html").read_text(encoding="utf-8")
+            page = BeautifulSoup(html.replace('"../_static', '"_static'), "html.parser")
             for other in page.select("head script, .slides script, head link:not([href*=reveal], [href*=slides])"):
                 other.decompose()
             for link in page.select("a[href]"):
                 link["href"] = re.sub("^/", "../", urljoin(f"/notebooks/{stem}.html", link["href"]))
             for slide in page.select(".slide"):  # the pages' style sheets ask for both
                 slide.name, slide.parent["class"] = "article", "bd-content"
+            for image in page.select("img"):  # the pages' own, in both themes
+                image["class"] = "dark-light"
             live_figures.place(page, "../", pages / "_static")
             live.enliven(page)
             (pages / f"slides/{stem}.html").write_text(str(page), encoding="utf-8")
