@@ -87,9 +87,3 @@ def test_a_recipe_s_init_reaches_every_layer_or_is_refused(arch, init):
     expected = ARCHS[arch](config_of(arch))
     INITS[init](expected)
     torch.testing.assert_close(drawn.state_dict(), expected.state_dict(), rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("arch", sorted(OWN_WEIGHTS))
-def test_only_archs_that_must_keep_their_own_weights(arch, no_shape_checks):
-    with pytest.raises(AttributeError):
-        INITS["mimetic"](build(arch))
