@@ -23,9 +23,7 @@ WORDS = 30  # of sentences that stand on a slide by themselves
 LINES = 22  # of code in letters that the back row reads
 SENTENCE = re.compile(r"(?<=[.?!])\s+(?=[A-Z“])")
 LISTS = nodes.math_block | nodes.Sequential | nodes.literal_block | nodes.table
-UNUSED = shutil.ignore_patterns(
-    "*.html", "_images", "_sources", "book", "notebooks", "*.map", "*.esm.js", "theme", "highlight"
-)
+UNUSED = shutil.ignore_patterns("*.map", "*.esm.js", "theme", "highlight")
 
 
 def words(paragraph: nodes.Element, since: int = 0) -> nodes.paragraph:
@@ -132,7 +130,7 @@ class Decks(RevealjsHTMLBuilder):
 
     def finish(self) -> None:
         pages = Path(self.outdir, "../html").resolve()
-        shutil.copytree(self.outdir, pages / "slides", ignore=UNUSED, dirs_exist_ok=True)
+        shutil.copytree(Path(self.outdir, "_static"), pages / "slides/_static", ignore=UNUSED)
         for stem in CHAPTERS:
             html = Path(self.outdir, f"notebooks/{stem}.html").read_text(encoding="utf-8")
             page = BeautifulSoup(html.replace('"../_static', '"_static'), "html.parser")

@@ -40,12 +40,10 @@ def test_every_slide_shows_all_of_itself_and_a_live_figure_runs(stem, chromium):
             switch.blur()
         page.keyboard.press("Space")
     assert page.evaluate("Reveal.isLastSlide()") and faults == []
-    exercises = exercise_calls(read(ROOT / f"notebooks/{stem}.ipynb"))
-    assert page.locator(".slides .card-exercise").count() == len(exercises)
+    assert page.locator(".card-exercise").count() == len(exercise_calls(read(ROOT / f"notebooks/{stem}.ipynb")))
 
 
-@pytest.mark.parametrize(("spoilt", "fault"), [("<p>word</p>" * 99, "edge"), (f"<pre>{'x' * 200}</pre>", "cut")])
-def test_a_spoilt_slide_is_found(spoilt, fault, chromium):
+def test_a_spoilt_slide_is_found(chromium):
     page = show(chromium, "01_patches")
-    page.evaluate("html => { Reveal.getCurrentSlide().querySelector('.slide').innerHTML += html; }", spoilt)
-    assert any(fault in found for found in page.evaluate(FAULTS))
+    page.evaluate("Reveal.getCurrentSlide().querySelector('.slide').innerHTML += '<p>word</p>'.repeat(99)")
+    assert any("beyond the edge" in found for found in page.evaluate(FAULTS))
