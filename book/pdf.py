@@ -1,4 +1,4 @@
-"""The book as one PDF to hand out: `make pdf` joins the built pages, and a headless Chromium prints them.
+"""The book as one PDF to hand out: `make pdf` joins the built pages, and a headless Chromium prints them at 80 %.
 
 Left out are the API and the pages about what a screen can do. book/_static/print.css, which a single page that is
 printed obeys too, has the rules of the paper: folded code stays away; side rooms, hints and solutions are open.
@@ -33,7 +33,7 @@ TEMPLATE = """<!DOCTYPE html>
 <title>{title}</title>
 {head}
 </head>
-<body>
+<body style="zoom: 0.8">
 <div class="title-page">
 <p style="font: 600 27pt/1.2 system-ui, sans-serif">{title}</p>
 <p>{pictures}</p>
