@@ -12,7 +12,7 @@ FIRST = """<p><a href="https://a.org/x#y">paper</a>, <a href="two.html#one">ther
 <a href="../book/api.html#x">the API</a></p><section id="one"><h2>One</h2>
 <details><summary>Solution</summary><p>Forty-two.</p></details></section>
 <div class="cell tag_hide-input"><details class="hide"><summary>Code</summary><pre>plt.figure()</pre></details></div>"""
-SECOND = """<section id="one"><div style="height: 170mm">Filler.</div><figure>
+SECOND = """<section id="one"><div style="height: 220mm">Filler.</div><figure>
 <div style="height: 120mm">PICTURE</div></figure><p class="figure-caption">Figure 1.</p></section>"""
 PARTS = {"": ["book/intro"], "The parts": ["notebooks/one", "notebooks/two"]}
 
