@@ -89,10 +89,12 @@ def fold(title: str) -> dict:
 def fold_all() -> None:
     """Fold what begins with a title, in all notebooks."""
     for path, notebook in notebooks().items():
+        before = copy.deepcopy(notebook)
         for cell in filter(title_of, notebook.cells):
             for key, value in fold(title_of(cell)).items():
                 cell.metadata[key] = cell.metadata.get(key, {}) | value if isinstance(value, dict) else value
-        nbformat.write(notebook, path)
+        if notebook != before:
+            nbformat.write(notebook, path)
 
 
 def imported_by(stem: str, code: str) -> set[str]:

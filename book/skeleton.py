@@ -165,7 +165,7 @@ def chapter(root: Path, stem: str) -> None:
     files.insert("book/teaching.md", row, row_of_term)
     files["book/teaching_chapters.md"] += TEACHING.format(**words)
     files.write()
-    print(f"Next: replace each TODO, which git diff shows; make exercise CHAPTER={stem} NAME=…; make test")
+    print(f"Next: replace each TODO (git add -N . && git diff); make exercise CHAPTER={stem} NAME=…; make test")
 
 
 def exercise(root: Path, stem: str, name: str = "") -> None:
@@ -200,7 +200,7 @@ def exercise(root: Path, stem: str, name: str = "") -> None:
     home = re.compile(rf"^(\| .*notebooks/{stem}\..*\| )(\d+)( \|[^|]*\|)$", re.MULTILINE)
     files[guide] = home.sub(lambda row: f"{row[1]}{int(row[2]) + 5}{row[3]}", files[guide])
     files.write()
-    print(f"Next: replace each TODO, which git diff shows; move {name} to its place in each file; make test")
+    print(f"Next: replace each TODO (git diff); move {name} to its place in each file; make test")
 
 
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> None:

@@ -11,10 +11,11 @@ from vit_tutorial.exercises.guard import Guard
 NAMES = [name for names in CHAPTERS.values() for name in names]
 
 
-def refused(name, fn) -> str:
+def refused(name, fn, hint="") -> str:
     """The hint that a wrong answer gets."""
     with pytest.raises(CheckFailed) as failure:
         exercise(name, fn)
+        pytest.fail(f"{name}: a wrong answer is accepted: {hint}")
     return str(failure.value)
 
 
@@ -34,7 +35,7 @@ def remembered(monkeypatch):
     def listed(task):
         if id(task) not in cases:
             cases[id(task)] = list(questions(task))
-        return cases[id(task)]
+        return iter(cases[id(task)])
 
     def once(task, fn, case):
         if isinstance(fn, Guard):  # the answer that is judged
@@ -54,7 +55,7 @@ def test_each_mistake_gets_its_own_hint(name):
     wrong = list(task.mistakes.items()) + [(case.hint, case.caught) for case in task.cases if case.caught]
     assert len(wrong) >= 3, f"{name}: {len(wrong)} wrong answers tried, at least 3 wanted"
     for hint, mistake in wrong:
-        said = refused(name, mistake)
+        said = refused(name, mistake, hint)
         assert hint in said, f"{name}: wanted {hint!r}, got {said!r}"
 
 

@@ -9,7 +9,7 @@ import pytest
 from notebook_rules import NOTEBOOKS, ROOT
 from skeleton import main
 
-CHAPTER = f"{len(NOTEBOOKS) + 1:02}_registers"
+CHAPTER = f"{len(NOTEBOOKS) + 1:02}_made_up"
 
 
 @pytest.fixture(scope="module")
@@ -18,8 +18,8 @@ def clone(tmp_path_factory):
     clone = tmp_path_factory.mktemp("clone") / "book"
     shutil.copytree(ROOT, clone, ignore=shutil.ignore_patterns(".*", "_build", "_static", "recorded"))
     main(["chapter", CHAPTER], clone)
-    main(["exercise", CHAPTER, "mean_of_tokens"], clone)
-    main(["exercise", "10_what_matters", "mean_of_runs"], clone)
+    main(["exercise", CHAPTER, "made_up_in_it"], clone)
+    main(["exercise", "10_what_matters", "made_up_elsewhere"], clone)
     return clone
 
 
@@ -31,11 +31,11 @@ def ran(clone, *command: str) -> str:
 
 
 def test_skeletons_pass_the_rules(clone):
-    about = ("notebook_rules", "telling", "house", "notebooks", "exercises", "teaching", "registers")
-    chosen = f"{CHAPTER} or mean_of or told[10_what or every_chapter or every_room or two_tokens"
+    about = ("notebook_rules", "telling", "house", "notebooks", "exercises", "teaching", "made_up")
+    chosen = f"{CHAPTER} or made_up or told[10_what or every_chapter or every_room or two_tokens"
     files = [f"tests/test_{name}.py" for name in about]
     assert ran(clone, "pytest", "-q", "-p", "no:cacheprovider", *files, "-k", chosen) == ""
-    written = ["notebooks", "vit_tutorial", "tests/test_registers.py"]
+    written = ["notebooks", "vit_tutorial", "tests/test_made_up.py"]
     assert ran(clone, "ruff", "check", "--no-cache", *written) == ""
     assert ran(clone, "ruff", "format", "--no-cache", "--check", *written) == ""
 

@@ -31,6 +31,7 @@ def host(tmp_path, monkeypatch):
 
 def load(root: Path) -> None:
     """In a process of its own, which must not run the clean-up that pytest left in it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     try:
         os._exit(0 if len(load_dataset("cifar10", "test", root=root)) == 10 else 1)
     except BaseException:

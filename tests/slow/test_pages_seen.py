@@ -61,7 +61,7 @@ FAULTS = {
     ),
     "letters": ("<p style='font-size: 10px'>1</p>", "10.0 px: <p> 1"),
     "axe": ('<p style="color: #999; background: #aaa">Text.</p>', "color-contrast: p"),
-    "tab_order": ('<a href="page.html" style="outline: none">unseen</a>', "a stop is not seen: <a> unseen"),
+    "tab_order": ('<button style="outline: none">unseen</button>', "a stop is not seen: <button> unseen"),
     "solutions": (
         '<details><summary>Solution</summary><p>Four.</p></details><div style="position: fixed; inset: 0"></div>',
         "does not open and close",
