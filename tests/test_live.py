@@ -14,6 +14,7 @@ import torch
 from torch.testing import assert_close
 
 from vit_tutorial.attention import attention_weights
+from vit_tutorial.config import ViTConfig
 from vit_tutorial.data import Dataset, load_dataset
 from vit_tutorial.live import (
     INTERVENTIONS,
@@ -231,3 +232,11 @@ def test_measuring_counts_right_answers():
         with torch.no_grad():
             answers = torch.cat([changed(to_input(image[None], recipe)).argmax(-1) for image in images])
         assert row["accuracy"] == pytest.approx((answers == labels).float().mean().item())
+
+
+def test_a_patient_without_a_class_token_keeps_dtype_and_mode():
+    config = ViTConfig(
+        img_size=8, patch_size=4, in_chans=1, num_classes=3, embed_dim=12, depth=1, num_heads=2, pool="mean"
+    )
+    sick = intervene(ViT(config).double().eval(), "deadNorm")
+    assert not sick.training and {weight.dtype for weight in sick.parameters()} == {torch.float64}

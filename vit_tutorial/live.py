@@ -131,7 +131,7 @@ def _shuffle_patches(model: ViT, order: Sequence[int]) -> None:
 
 def _as_patient(name: str) -> Callable[[ViT], ViT]:
     def fall_ill(model: ViT) -> ViT:
-        sick = PATIENTS[name].make(model.config).to(model.cls_token).train(model.training)
+        sick = PATIENTS[name].make(model.config).to(model.patch_embed.proj.weight).train(model.training)
         sick.load_state_dict(model.state_dict())
         return sick
 
