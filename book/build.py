@@ -40,6 +40,9 @@ from jupyter_cache.base import CacheBundleIn
 from vit_tutorial.data.load import cache_root, data_root
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "tests"))
+import claiming  # noqa: E402 what the prose says, held to what was computed
+
 BUILD = ROOT / "_build"
 EXECUTED = BUILD / "executed"  # a copy of each chapter's outputs, for the pages
 KEPT = cache_root() / "executed"  # what passed, by chapter and key
@@ -75,12 +78,12 @@ def title_of(cell: nbformat.NotebookNode) -> str:
 def fold(title: str) -> dict:
     """The metadata of a cell that is folded in the book, in JupyterLab and in Colab.
 
-    Of what goes deeper, the output is folded, too.
+    Of what goes deeper, the page folds the output, too; where it may fail, it stands in view.
     """
     deeper = title.startswith("Going deeper")
     return {
         "cellView": "form",
-        "jupyter": {"source_hidden": True} | ({"outputs_hidden": True} if deeper else {}),
+        "jupyter": {"source_hidden": True},
         "mystnb": {"code_prompt_show": title, "code_prompt_hide": title},
         "tags": ["hide-cell" if deeper else "hide-input"],
     }
@@ -158,7 +161,10 @@ def notebook_key(path: Path, notebook: nbformat.NotebookNode) -> str:
         for cell in code_cells(notebook)
     ]
     digest = hashlib.sha256(json.dumps([settings, machine(), KERNEL, MATPLOTLIB, cells], sort_keys=True).encode())
-    for file in sorted(files_behind(path.stem, "\n".join(source for source, _ in cells))):
+    files = files_behind(path.stem, "\n".join(source for source, _ in cells))
+    if (claims := claiming.claims_file(path.stem[3:])).exists():
+        files |= {claims}
+    for file in sorted(files):
         content = hashlib.sha256(file.read_bytes()).hexdigest()
         digest.update(f"\0{file.relative_to(ROOT).as_posix()}\0{content}".encode())
     return digest.hexdigest()
@@ -210,17 +216,27 @@ def surroundings() -> dict[str, str]:
     theirs |= {"VIT_TUTORIAL_DOWNLOAD": "0"}
     kept = {key: value for key, value in os.environ.items() if key not in ("MPLBACKEND", "MATPLOTLIBRC")}
     subprocess.run([sys.executable, "-c", "import matplotlib.font_manager"], env=kept | theirs, check=True)
-    return kept | theirs | {"VIT_TUTORIAL_CHECK": "1"}  # a claim that fails ends the run
+    theirs |= {"VIT_TUTORIAL_CHECK": "1"}  # a claim that fails ends the run
+    return kept | theirs | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
 
 
 def run(notebook: nbformat.NotebookNode, path: Path, environment: dict[str, str]) -> bool:
-    """Run nbmake over the notebook in ``path``, which gets its outputs; whether it passed."""
+    """Run nbmake over the notebook in ``path``, with its claims, and leave it there with outputs and without claims.
+
+    Returns:
+        whether it passed.
+    """
+    notebook = copy.deepcopy(notebook)
+    claiming.inject(notebook, path.stem[3:])
     nbformat.write(notebook, path)
     command = ["-m", "pytest", path, "--nbmake", "--overwrite", "--nbmake-timeout=600", "--quiet", "--no-header"]
     command += ["-c", ROOT / "pyproject.toml", "-p", "no:cacheprovider", "--color=yes"]
     start = time.monotonic()
     done = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True)
     seconds = time.monotonic() - start
+    notebook = nbformat.read(path, as_version=4)
+    claiming.strip(notebook)
+    nbformat.write(notebook, path)
     if done.returncode:
         print(f"  {path.stem:20} FAILED\n{done.stdout}{done.stderr}", flush=True)
     else:

@@ -2,14 +2,23 @@
 
 import ast
 import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 import nbformat
 from build import fold, title_of
+from claiming import anchors, claims_file
 from notebook_rules import FENCE, SPAN, cells, tree
 
 # Words on the spine, without folds and exercises; 2,500 elsewhere.
 WORDS = {"03_attention": 3000, "07_recipes": 3000, "10_what_matters": 3000, "12_clinic": 3000}
 IMPORTS = 3  # lines in view
+SET_UP, LINES, FOLDED_LINES = 30, 20, 150  # of the set-up, of any other cell, of all folded cells
+DRAWS = re.compile(  # lines of code that draw, and belong into vit_tutorial/figures/
+    r"\b(plt|ax|axes|fig|figure)\.\w+|\.(imshow|add_patch|set_title|annotate|colorbar|text)\(|figsize|linewidth"
+)
 
 
 def plumbing_and_longest(stem: str) -> tuple[float, int]:
@@ -53,8 +62,9 @@ def telling_problems(notebook: nbformat.NotebookNode, stem: str) -> list[str]:
         *_headings(notebook),
         *_captions(notebook, int(stem[:2])),
         *_cards(notebook, int(stem[:2])),
-        *_claims(notebook),
-        *_in_the_way(notebook, WORDS.get(stem, 2500), *plumbing_and_longest(stem)),
+        *(_claimed(notebook, stem[3:]) if claims_file(stem[3:]).exists() else _claims(notebook)),
+        *_in_the_way(notebook, WORDS.get(stem, 2500), *plumbing_and_longest(stem), claims_file(stem[3:]).exists()),
+        *(_open(notebook, stem) if claims_file(stem[3:]).exists() else ()),
     ]
 
 
@@ -137,11 +147,26 @@ def _claims(notebook):
         above = " ".join(plain(cell.source) for cell in notebook.cells[:number] if cell.cell_type == "markdown")
         if phrase not in above:
             yield f"cell {number}: claims “{phrase}”, which the text above does not say"
-    claimed = " | ".join(phrase for _, phrase in claims)
+    yield from _unclaimed(notebook, " | ".join(phrase for _, phrase in claims))
+
+
+def _claimed(notebook, name):
+    """Of `tests/claims/<name>.py`, and of the numbers that nothing there holds."""
+    told = " ".join(plain(cell.source) for cell in cells(notebook, "markdown"))
+    phrases = []
+    for node in ast.walk(ast.parse(claims_file(name).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "claim" and node.args[0].value is not None:
+            phrases.append(plain(node.args[0].value))
+            if phrases[-1] not in told:
+                yield f"claims “{phrases[-1]}”, which the text doesn't say"
+    if lost := anchors(name) - {cell.id for cell in notebook.cells}:
+        yield f"has claims after cells that aren't there: {sorted(lost)}"
+    yield from _unclaimed(notebook, " | ".join(phrases))
+
+
+def _unclaimed(notebook, claimed):
     for number, cell in enumerate(notebook.cells):
-        if cell.cell_type != "markdown":
-            continue
-        for paragraph in re.split(r"\n\s*\n|\n(?=[-*\d|] ?)", prose_of(cell.source)):
+        for paragraph in re.split(r"\n\s*\n|\n(?=[-*\d|] ?)", prose_of(cell.source) * (cell.cell_type == "markdown")):
             if "](http" in paragraph:  # told with its source
                 continue
             for found in MEASURED.findall(plain(paragraph)):
@@ -149,7 +174,87 @@ def _claims(notebook):
                     yield f"cell {number}: “{found}” has no claim"
 
 
-def _in_the_way(notebook, limit, most_plumbing, longest):
+def counted_lines(source):
+    """Lines of code that count: no blank ones, no comments."""
+    return sum(bool(line.strip()) and not line.strip().startswith("#") for line in source.split("\n"))
+
+
+def _open(notebook, stem):
+    """A chapter is an open notebook: what it tells is done in view, and each section runs by itself."""
+    set_up, *rest = cells(notebook, "code")
+    lines = {True: 0, False: 0}
+    if counted_lines(set_up.source) > SET_UP or any(
+        isinstance(node, ast.FunctionDef | ast.ClassDef) for node in ast.walk(tree(set_up.source))
+    ):
+        yield f"the set-up has more than {SET_UP} lines, or defines something"
+    for cell in rest:
+        lines[is_folded(cell)] += (here := counted_lines(cell.source))
+        if here > LINES:
+            yield f"{cell.id}: {here} lines, at most {LINES} are wanted"
+        if is_folded(cell) and not title_of(cell).startswith("Going deeper"):
+            yield f"{cell.id}: only the set-up and what goes deeper is folded"
+        if any(
+            isinstance(node, ast.Call) and ast.unparse(node.func) == "claim" for node in ast.walk(tree(cell.source))
+        ):
+            yield f"{cell.id}: claims; claims stand in tests/claims/{stem[3:]}.py"
+    drawing = sum(bool(DRAWS.search(line)) for cell in [set_up, *rest] for line in cell.source.split("\n"))
+    least = 120 if stem in ("09_pretrained", "11_speed") else 150
+    if lines[False] < max(least, 0.6 * sum(lines.values())) or lines[True] > FOLDED_LINES:
+        yield f"{lines[False]} lines in view, {lines[True]} folded"
+    if drawing > 10 or len(notebook.cells) > 80:
+        yield f"{drawing} lines draw, at most 10 may; {len(notebook.cells)} cells, at most 80 are wanted"
+    yield from _names_from_elsewhere(stem, notebook)
+
+
+def sections_of(notebook):
+    """Each section's code, by its heading, and the headings of those that have to run first."""
+    found, title = {"": ([], [])}, ""
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            found[title][0].append(cell.source)
+            continue
+        for line in FENCE.sub("", cell.source).split("\n"):
+            if heading := re.match(r"## (\S.*)", line):
+                title = heading[1].strip()
+                found[title] = ([], [])
+            elif line.startswith("*Run first: "):
+                found[title][1].extend(re.findall(r"“([^”]+)”", line))
+    return found
+
+
+def _names_from_elsewhere(stem, notebook):
+    """What a section uses and neither makes nor gets from the set-up or the sections that its head names."""
+    sections = sections_of(notebook)
+    with tempfile.TemporaryDirectory() as folder:
+        for number, (title, (code, needs)) in enumerate(sections.items()):
+            if unknown := set(needs) - set(sections):
+                yield f"“{title}” names no such section: {sorted(unknown)}"
+            first, todo = {""}, list(needs)
+            while todo:
+                if (name := todo.pop()) in sections and name not in first:
+                    first.add(name)
+                    todo += sections[name][1]
+            parts = [part for name in sections if name in first for part in sections[name][0]] + (code if title else [])
+            text = re.sub(r"^(\s*)[%!].*$", r"\1pass", "\n".join(parts), flags=re.MULTILINE)
+            Path(folder, f"{number}.py").write_text(text, encoding="utf-8")
+        command = [
+            sys.executable,
+            "-m",
+            "ruff",
+            "check",
+            "--isolated",
+            "--select",
+            "F821",
+            "--output-format",
+            "concise",
+        ]
+        done = subprocess.run([*command, "."], cwd=folder, capture_output=True, text=True)
+    titles = list(sections)
+    for number, name in sorted(set(re.findall(r"^(\d+)\.py:.*Undefined name `(\w+)`", done.stdout, re.MULTILINE))):
+        yield f"“{titles[int(number)]}” needs {name}, which neither it nor a section that it names makes"
+
+
+def _in_the_way(notebook, limit, most_plumbing, longest, is_open):
     words, asides = 0, 0
     for cell in cells(notebook, "markdown"):
         spine = prose_of(TASK.sub(" ", FOLDED.sub(" ", cell.source)))
@@ -161,6 +266,8 @@ def _in_the_way(notebook, limit, most_plumbing, longest):
         yield f"{words} words on the spine, at most {limit} are wanted"
     if asides > 0.0005 * words:
         yield f"{asides} sentences in brackets in {words} words"
+    if is_open:
+        return
     lines = imports = plumbing = 0
     for number, cell in enumerate(notebook.cells):
         if cell.cell_type != "code" or is_folded(cell):

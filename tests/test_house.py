@@ -1,5 +1,6 @@
 """The house is in order: a stem for each chapter, pages that list them all, light imports. Lint checks the floors."""
 
+import ast
 import importlib
 import json
 import pkgutil
@@ -8,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from notebook_rules import NOTEBOOKS, ROOT, exercise_calls, imports, page, read
+from notebook_rules import NOTEBOOKS, ROOT, code_of, exercise_calls, imports, page, read
 
 PACKAGE = ROOT / "vit_tutorial"
 STEMS = [path.stem for path in NOTEBOOKS]
@@ -20,6 +21,17 @@ def test_a_chapter_has_its_room_its_tests_and_its_exercises(path):
     assert (PACKAGE / f"{name}.py").is_file() or (PACKAGE / name / "__init__.py").is_file()
     assert list((ROOT / "tests").glob(f"test_{name}*.py"))
     assert (PACKAGE / "exercises" / f"{name}.py").is_file() == bool(exercise_calls(read(path)))
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "figures").glob("[!_]*.py")), ids=lambda path: path.stem)
+def test_a_drawing_is_short_says_what_one_sees_and_is_called(path):
+    module = ast.parse(path.read_text(encoding="utf-8"))
+    called = code_of(next(stem for stem in STEMS if stem[3:] == path.stem))
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef):
+            assert node.end_lineno - node.lineno < 40, f"{node.name} has more than 40 lines"
+            assert ast.get_docstring(node), f"{node.name} doesn't say what one sees"
+            assert node.name.startswith("_") or f"figures.{node.name}(" in called, f"nothing calls {node.name}"
 
 
 def test_the_contents_and_the_readme_list_every_chapter_in_its_place():
@@ -48,7 +60,8 @@ def test_no_import_brings_along_what_nobody_has_asked_for():
     """A fresh Python runs the imports of each chapter in turn."""
     steps = {"the package": "import vit_tutorial", "the command": "import vit_tutorial.cli"}
     for path in NOTEBOOKS:
-        steps[path.stem] = "\n".join(line for line in imports(read(path)).splitlines() if "vit_tutorial" in line)
+        ours = [line for line in imports(read(path)).splitlines() if "vit_tutorial" in line]
+        steps[path.stem] = "\n".join(line for line in ours if "vit_tutorial.figures" not in line)  # they draw
     steps["a heavy import, which is found"] = "import scipy"
     code = """
 import json, sys

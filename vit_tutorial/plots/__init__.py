@@ -1,6 +1,6 @@
 """Figures that are drawn in more than one place. Only these import matplotlib, and only when they draw."""
 
-from vit_tutorial.plots.basics import confusion_matrix, heatmap, show_images, spread_patches, use_style
+from vit_tutorial.plots.basics import confusion_matrix, heatmap, show_images, spread_patches, subplots, use_style
 from vit_tutorial.plots.colours import COLOURS, PALETTE
 from vit_tutorial.plots.diagram import Diagram, model_diagram
 from vit_tutorial.plots.inside import (
@@ -31,6 +31,7 @@ __all__ = [
     "show_maps",
     "similarity_grid",
     "spread_patches",
+    "subplots",
     "table",
     "training_curves",
     "use_style",

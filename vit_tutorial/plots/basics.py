@@ -1,6 +1,6 @@
 """The style of all figures, and those of any chapter: images, matrices, counts of mistakes."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from einops import rearrange
@@ -13,6 +13,22 @@ from vit_tutorial.validate import check_tiles
 if TYPE_CHECKING:  # matplotlib takes longer to import than all of this package: whatever draws imports it then
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+def subplots(*args: Any, **options: Any) -> tuple["Figure", Any]:
+    """``plt.subplots`` for a function that returns its figure: as a cell's last line it is shown, once and no more.
+
+    Args:
+        args, options: those of ``plt.subplots``.
+
+    Returns:
+        the figure, closed for pyplot, and its axes.
+    """
+    import matplotlib.pyplot as plt
+
+    fig, axes = plt.subplots(*args, **options)
+    plt.close(fig)
+    return fig, axes
 
 
 def use_style() -> None:
@@ -51,15 +67,13 @@ def show_images(
     Raises:
         ValueError: if ``images`` has another shape or is empty, or there is not one title for each.
     """
-    import matplotlib.pyplot as plt
-
     if images.ndim != 4 or images.shape[1] not in (1, 3) or not len(images):
         raise ValueError(f"images must be (b, c, H, W) with b at least 1 and c 1 or 3, got {tuple(images.shape)}")
     if titles and len(titles) != len(images):
         raise ValueError(f"there are {len(images)} images and {len(titles)} titles; they must be equally many")
     images, columns = images.detach(), min(columns, len(images))
     rows = -(-len(images) // columns)
-    fig, axes = plt.subplots(rows, columns, figsize=(columns * size, rows * (size + 0.3 * bool(titles))), squeeze=False)
+    fig, axes = subplots(rows, columns, figsize=(columns * size, rows * (size + 0.3 * bool(titles))), squeeze=False)
     for ax in axes.flat:
         ax.axis("off")
     for i, (ax, image) in enumerate(zip(axes.flat, images, strict=False)):

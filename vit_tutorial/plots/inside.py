@@ -9,7 +9,7 @@ from einops import rearrange, repeat
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from vit_tutorial.plots.basics import show_images, spread_patches
+from vit_tutorial.plots.basics import show_images, spread_patches, subplots
 from vit_tutorial.plots.colours import COLOURS, PALETTE
 from vit_tutorial.validate import check_divisible
 
@@ -97,7 +97,6 @@ def show_maps(
         ValueError: if images, maps and titles are not equally many, the maps' grid does not divide the images, or the
             limits do not rise.
     """
-    import matplotlib.pyplot as plt
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
@@ -107,7 +106,7 @@ def show_maps(
         )
     columns, limits = min(columns, len(maps)), limits or (0.0, float(maps.max()) or 1.0)
     rows = math.ceil(len(maps) / columns)
-    fig, axes = plt.subplots(rows, columns, figsize=(columns * size + 0.9, rows * (size + 0.35)), squeeze=False)
+    fig, axes = subplots(rows, columns, figsize=(columns * size + 0.9, rows * (size + 0.35)), squeeze=False)
     for ax in axes.flat[len(maps) :]:
         ax.axis("off")
     for ax, *panel in zip(axes.flat, images, maps, titles, strict=False):

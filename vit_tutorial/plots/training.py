@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 from tqdm import tqdm
 
+from vit_tutorial.plots.basics import subplots
 from vit_tutorial.plots.colours import COLOURS
 
 if TYPE_CHECKING:
@@ -22,12 +23,10 @@ def training_curves(history: Sequence[dict[str, float]], epochs: int | None = No
     Raises:
         ValueError: if the history is empty.
     """
-    import matplotlib.pyplot as plt
-
     if not history:
         raise ValueError("the history must have at least one epoch, got none")
     ticks = range(1, len(history) + 1)
-    fig, axes = plt.subplots(1, 2, figsize=(6, 2.8))
+    fig, axes = subplots(1, 2, figsize=(6, 2.8))
     for ax, what, factor in zip(axes, ("loss", "accuracy"), (1, 100), strict=True):
         for part, colour in (("train", COLOURS["other"]), ("val", COLOURS["ours"])):
             values = [factor * entry[f"{part}_{what}"] for entry in history]
@@ -68,7 +67,6 @@ class LiveCurves:
             f"validation {100 * last['val_accuracy']:.1f} %, {last['seconds']:.1f} s"
             + (f", about {wait} left" if left > 0 else "")
         )
-        import matplotlib.pyplot as plt
         from IPython.display import display
 
         fig = training_curves(history, self.epochs)
@@ -77,7 +75,6 @@ class LiveCurves:
             self._display = display(fig, display_id=True)
         else:
             self._display.update(fig)
-        plt.close(fig)
 
 
 def _in_notebook() -> bool:

@@ -1,0 +1,1 @@
+"""The chapters' drawings, a module each: data in, figure out. What several chapters draw stands in ``plots``."""
