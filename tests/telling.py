@@ -155,7 +155,11 @@ def _claimed(notebook, name):
     told = " ".join(plain(cell.source) for cell in cells(notebook, "markdown"))
     phrases = []
     for node in ast.walk(ast.parse(claims_file(name).read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "claim" and node.args[0].value is not None:
+        if not isinstance(node, ast.Call) or ast.unparse(node.func) != "claim":
+            continue
+        if not isinstance(node.args[0], ast.Constant):
+            yield f"line {node.lineno} of the claims: a phrase is written out"
+        elif node.args[0].value is not None:
             phrases.append(plain(node.args[0].value))
             if phrases[-1] not in told:
                 yield f"claims “{phrases[-1]}”, which the text doesn't say"

@@ -2,7 +2,7 @@
 
 > **Predict.** …      a blockquote that begins with a bold word is a card: Predict, Pitfall, Takeaway, Patient
 > **Exercise.** …     begins a card that goes on to the end of the solution: stars and time, task, hint, cell, solution
-**Figure 3.2.** …     a paragraph that begins so is the caption of the figure above it
+**Figure 3.2.** …     a paragraph that begins so is the caption of the figure above it, and links to what draws it
 [![Open In Colab]…    the line under a chapter's title
 {{ chapters }}        in a page of the book: a card for each chapter, by the README and _toc.yml
 {{ exercises }}       in a table: a row for each chapter, with the names of its exercises
@@ -62,6 +62,15 @@ def gather_exercise(quote: nodes.block_quote) -> None:
     section[first : last + 1] = [card]
 
 
+def link_to_drawing(caption: nodes.paragraph, chapter: str) -> None:
+    """Let the caption of a figure end in a link to the function that drew it, if the cell above calls one."""
+    above = caption.parent[max(0, caption.parent.index(caption) - 1)]
+    code = "".join(block.astext() for block in above.findall(nodes.literal_block))
+    if (called := re.findall(r"\bfigures\.(\w+)\(", code)) and "cell" in above.get("classes", ()):
+        page = f"../_modules/vit_tutorial/figures/{chapter}.html#{called[-1]}"
+        caption += [nodes.Text(" "), nodes.reference("", "Its code", refuri=page, classes=["drawn-by"])]
+
+
 class Cards(SphinxTransform):
     default_priority = 800
 
@@ -75,6 +84,7 @@ class Cards(SphinxTransform):
         for paragraph in self.document.findall(nodes.paragraph):
             if re.fullmatch(r"(Figure|Table) \d+\.\d+\.", first_bold(paragraph)):
                 paragraph["classes"].append("figure-caption")
+                link_to_drawing(paragraph, Path(self.env.docname).name[3:])
             elif any("colab-badge" in image.get("uri", "") for image in paragraph.findall(nodes.image)):
                 paragraph["classes"].append("chapter-line")
 
