@@ -26,6 +26,7 @@ GITHUB = re.compile(r"https://github\.com/(?P<slug>[^/]+/[^/]+)/(?:blob|tree)/(?
 NAME = '# @title Your name or number\nSTUDENT = ""  # @param {type:"string"}'
 # A wrong answer must not stop the notebook: the cells below would never run, and not be handed in.
 STOPS, GOES_ON = (f"from vit_tutorial.{room} import exercise" for room in ("exercises", "classroom"))
+AI = "\n\nIn Colab, hide the built-in AI while you solve the exercises: *Tools → Settings → AI Assistance*."
 LAST = """## Hand in
 
 Run all cells above first. `classroom.progress()` shows what's done and what's next, as often as you like. \
@@ -143,7 +144,7 @@ def handout(
             if "### Exercise" in text and task in points:
                 text = re.sub(r"(> \*\*Exercise\.\*\* [^.]*?minutes)", rf"\1 · {_points(points[task])}", text)
             if i == 0:
-                text = BADGE.sub(_badge(url), text)
+                text = BADGE.sub(_badge(url), text) + AI
         elif STOPS in text:
             text = text.replace(STOPS, GOES_ON)
         elif names[i]:
