@@ -1,17 +1,32 @@
 """Effects of a sweep's changes, and their table."""
 
 import math
+from dataclasses import asdict
 
-from vit_tutorial.what_matters import compare, effect
+import pytest
+from scipy import stats
+
+from vit_tutorial.what_matters import (
+    CHANGES,
+    SWEEPS,
+    accuracies,
+    compare,
+    effect,
+    gains,
+    load_sweep,
+    p_value,
+    single_changes,
+)
 from vit_tutorial.what_matters.effects import effect_text, seconds
 
 
-def row(variant: str, val: float, test: float, spent: float = 9.6, device: str = "CPU") -> dict:
-    return {"variant": variant, "val_accuracy": val, "test_accuracy": test, "seconds": spent, "device": device}
+def row(variant: str, val: float, test: float, seed: int = 0, spent: float = 9.6, device: str = "CPU") -> dict:
+    measured = {"val_accuracy": val, "test_accuracy": test, "seconds": spent, "device": device}
+    return {"variant": variant, "seed": seed, "recipe": asdict(SWEEPS["mnist"].recipes[variant]), **measured}
 
 
 # By hand: validation means of 0.6 and 0.5; test means of 0.7 and 0.7.
-ROWS = [row("base", 0.59, 0.7), row("base", 0.61, 0.7), row("wide", 0.49, 0.69), row("wide", 0.51, 0.71)]
+ROWS = [row("base", 0.59, 0.7), row("base", 0.61, 0.7, 1), row("wide", 0.49, 0.69), row("wide", 0.51, 0.71, 1)]
 ROWS += [row("deep", 0.63, 0.7)]
 
 
@@ -34,3 +49,50 @@ def test_seconds_are_those_of_the_fastest_run_on_the_common_machine():
     runs = [row("base", 0.5, 0.5, spent=spent) for spent in (10, 9, 8)]
     runs += [row("fraction-10", 0.5, 0.5, spent=7), row("base", 0.5, 0.5, spent=1, device="GPU")]
     assert seconds(runs, "base") == 7 and seconds(runs, "wide") is None
+
+
+def test_pairs_of_equal_seeds_by_hand():
+    rows = [row("base", 0.80, 0.8, 0), row("base", 0.90, 0.9, 1), row("base", 0.7, 0.7, 5)]
+    rows += [row("wide", 0.92, 0.9, 1), row("wide", 0.83, 0.8, 0), row("wide", 0.3, 0.3, 4)]
+    assert gains(rows, "wide").tolist() == pytest.approx([3, 2])  # seeds 0 and 1; 4 and 5 have no partner
+    middle, low, high = effect(rows, "wide", by_seed=True)
+    # A standard deviation of √½ and two runs: a standard error of ½; t of one degree of freedom is 12.706.
+    assert (middle, high - middle, middle - low) == pytest.approx((2.5, 6.353, 6.353), abs=1e-3)
+    assert p_value(rows, "wide", by_seed=True) == pytest.approx(0.126, abs=1e-3)  # t = 5: 1 − 2/π · arctan 5
+    assert effect(rows, "wide")[0] == pytest.approx(100 * (2.05 / 3 - 0.8))  # all runs of both
+
+
+def test_what_only_averages_weights_is_compared_seed_by_seed():
+    rows = [row("base", 0.80, 0.8, 0), row("base", 0.90, 0.9, 1), row("base", 0.2, 0.2, 2)]
+    rows += [row("no-ema", 0.81, 0.8, 0), row("no-ema", 0.93, 0.9, 1)]
+    assert effect(rows, "no-ema") == effect(rows, "no-ema", by_seed=True) and effect(rows, "no-ema")[0] == 2
+    one, none, same = rows[:4], rows[:3], [*rows[:3], row("no-ema", 0.8, 0, 0), row("no-ema", 0.9, 0, 1)]
+    assert [math.isnan(effect(few, "no-ema")[0]) for few in (one, none, same)] == [False, True, False]
+    assert all(math.isnan(effect(few, "no-ema")[1]) and math.isnan(p_value(few, "no-ema")) for few in (one, none, same))
+
+
+@pytest.mark.parametrize("name", ["mnist", "shapes", "cifar10"])
+def test_recorded_runs_without_ema_are_the_base_s_runs(name):
+    losses = {(row["variant"], row["seed"]): row["train_losses"] for row in load_sweep(name)}
+    assert all(losses["no-ema", seed] == losses["base", seed] != losses["wide", seed] for seed in range(3))
+
+
+@pytest.mark.parametrize("by_seed", [None, True])
+def test_p_is_below_a_twentieth_where_the_interval_excludes_0(by_seed):
+    rows = load_sweep("shapes")
+    found = [(effect(rows, v, by_seed=by_seed), p_value(rows, v, by_seed=by_seed)) for v in single_changes(rows)]
+    assert len(found) == 29 and all((low > 0 or high < 0) == (p < 0.05) for (_, low, high), p in found)
+
+
+def test_p_against_scipy():
+    rows = load_sweep("mnist")
+    wide, base = accuracies(rows, "wide").numpy(), accuracies(rows, "base").numpy()
+    assert p_value(rows, "wide") == stats.ttest_ind(wide, base, equal_var=False).pvalue
+    assert p_value(rows, "wide", by_seed=True) == pytest.approx(stats.ttest_rel(wide, base[:3]).pvalue)
+
+
+def test_every_single_change_of_a_sweep_has_words():
+    others = ("base", "fraction", "resnet", "shuffled")
+    named = {variant for kind in CHANGES.values() for variant in kind}
+    tried = {v for name in ("mnist", "shapes", "cifar10") for v in SWEEPS[name].recipes}
+    assert named == {v for v in tried if not any(word in v for word in others)}

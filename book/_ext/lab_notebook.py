@@ -10,8 +10,8 @@ from vit_tutorial.plots import Table, table
 from vit_tutorial.recipes import RECIPES
 from vit_tutorial.runs import load_metrics, recipe_from_dict, recorded_runs
 from vit_tutorial.speed import training_flops
-from vit_tutorial.what_matters import FRACTIONS, SWEEPS, compare, effect, load_sweep
-from vit_tutorial.what_matters.effects import SPLITS, accuracies, effect_text, excludes_zero
+from vit_tutorial.what_matters import FRACTIONS, SWEEPS, accuracies, compare, effect, load_sweep, p_value
+from vit_tutorial.what_matters.effects import SPLITS, effect_text, excludes_zero
 
 NAMES = {"MNIST": "mnist", "shapes": "shapes", "CIFAR-10": "cifar10"}
 ROWS = {label: load_sweep(name) for label, name in NAMES.items()}
@@ -100,7 +100,19 @@ class Lab:
             row = {"data": label, "changes": len(CHANGES[label])}
             for name, split in {"validation": "val", "test": "test"}.items():
                 row[name] = sum(excludes_zero(effect(runs, change, split=split)) for change in CHANGES[label])
+                found = [p_value(runs, change, split=split) for change in CHANGES[label]]
+                row[f"{name}, corrected"] = int((stats.false_discovery_control(found) < 0.05).sum())
             yield row | {"by luck": 0.05 * row["changes"]}
+
+    @shown("Validation points against the base: all runs as if independent, and run against run with the same seed.")
+    def by_seed(self):
+        for label, runs in ROWS.items():
+            for change in CHANGES[label]:
+                both = [effect(runs, change, by_seed=each) for each in (False, True)]
+                if change != "no-ema" and both[0][1] > 0:
+                    yield {"data": label, "change": change} | dict(
+                        zip(("independent", "seed by seed"), map(effect_text, both), strict=True)
+                    )
 
     @shown(
         "1.96 standard deviations, in points, of the choice of test images.",

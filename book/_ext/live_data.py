@@ -1,12 +1,9 @@
 """What the live figures of the chapters show, computed when the book is built from what only this book has."""
 
-import ast
 import io
 import math
 from base64 import b64encode
-from pathlib import Path
 
-import nbformat
 import numpy as np
 import torch
 from PIL import Image
@@ -20,23 +17,7 @@ from vit_tutorial.model import ViT
 from vit_tutorial.recipes import Recipe, make_model
 from vit_tutorial.runs import FOLDER, load_metrics, load_recorded
 from vit_tutorial.training import to_input
-from vit_tutorial.what_matters import SWEEPS, effect_interval, read_rows
-
-NOTEBOOKS = Path(__file__).parent.parent.parent / "notebooks"
-
-
-def literal(chapter: str, name: str):
-    """What a notebook's code gives ``name``, if it's written out there.
-
-    Raises:
-        ValueError: if no cell does.
-    """
-    for cell in nbformat.read(NOTEBOOKS / f"{chapter}.ipynb", as_version=4).cells:
-        if cell.cell_type == "code" and f"\n{name} = " in f"\n{cell.source}":
-            for statement in ast.parse(cell.source).body:
-                if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == name:
-                    return ast.literal_eval(statement.value)
-    raise ValueError(f"no cell of {chapter}.ipynb writes out {name}")
+from vit_tutorial.what_matters import CHANGES, SWEEPS, accuracies, effect, effect_interval, read_rows
 
 
 def per_cent(sweep: str, column: str) -> dict[str, torch.Tensor]:
@@ -199,19 +180,14 @@ def every_row() -> dict:
 
 def forest() -> dict:
     """Chapter 10's effects with their 95 % intervals: for each kind of change, for each change, for each data set."""
-    groups, sets = literal("10_what_matters", "GROUPS"), ("mnist", "shapes", "cifar10")
-    groups["augmentation"]["no augmentation"] = groups["augmentation"].pop(
-        "none"
-    )  # sorted, it stands without its heading
-    kinds = {kind: {change: {} for change in changes} for kind, changes in groups.items()}
+    sets = ("mnist", "shapes", "cifar10")
+    kinds = {kind: {words: {} for words in changes.values()} for kind, changes in CHANGES.items()}
     for name in sets:
-        measured = per_cent(name, "val_accuracy")
-        for kind, changes in groups.items():
-            for change, variants in changes.items():
-                for variant in variants:
-                    if len(measured.get(variant, ())) > 1:
-                        effect = effect_interval(measured["base"], measured[variant])
-                        kinds[kind][change][name] = [*(round(end, 2) for end in effect), len(measured[variant])]
+        rows = [row for row in read_rows(FOLDER / f"sweeps/{name}.jsonl", SWEEPS[name]) if "broke" not in row]
+        for kind, changes in CHANGES.items():
+            for variant, words in changes.items():
+                if (runs := len(accuracies(rows, variant))) > 1:
+                    kinds[kind][words][name] = [*(round(end, 2) for end in effect(rows, variant)), runs]
     return {"kinds": kinds, "sets": sets}
 
 

@@ -2,14 +2,16 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from vit_tutorial.plots.tables import Table, table
+from vit_tutorial.runs import recipe_from_dict
 from vit_tutorial.what_matters.sweeps import effect_interval
-from vit_tutorial.what_matters.variants import FRACTIONS
+from vit_tutorial.what_matters.variants import CHANGES, FRACTIONS
 
 SPLITS = {"test": "test", "val": "validation"}
 
@@ -23,15 +25,78 @@ def accuracies(rows: Sequence[dict], variant: str, split: str = "val") -> Float[
     return 100 * torch.tensor([row[f"{split}_accuracy"] for row in rows if row["variant"] == variant]).double()
 
 
-def effect(rows: Sequence[dict], variant: str, base: str = "base", split: str = "val") -> tuple[float, float, float]:
+def single_changes(rows: Sequence[dict]) -> dict[str, str]:
+    """What the book calls the changes of a single thing that a sweep has runs of, by their variants."""
+    there = {row["variant"] for row in rows}
+    return {name: words for kind in CHANGES.values() for name, words in kind.items() if name in there}
+
+
+def gains(rows: Sequence[dict], variant: str, base: str = "base", split: str = "val") -> Float[Tensor, " n"]:
+    """How many points each run of a variant is above the base's run with the same seed, where there is one."""
+    ours, theirs = (
+        {row["seed"]: 100 * row[f"{split}_accuracy"] for row in rows if row["variant"] == name}
+        for name in (base, variant)
+    )
+    return torch.tensor([theirs[seed] - ours[seed] for seed in sorted(ours.keys() & theirs.keys())]).double()
+
+
+def same_training(rows: Sequence[dict], variant: str, base: str = "base") -> bool:
+    """Whether two recipes differ in nothing but EMA, which averages weights and changes no step.
+
+    Then runs with equal seeds are one and the same, and only a comparison seed by seed makes sense.
+    """
+    found = [next((row for row in rows if row["variant"] == name), None) for name in (base, variant)]
+    if None in found:
+        return False
+    ours, theirs = (replace(recipe_from_dict(row["recipe"]), seed=0, ema=0.0) for row in found)
+    return ours == theirs
+
+
+def effect(
+    rows: Sequence[dict], variant: str, base: str = "base", split: str = "val", *, by_seed: bool | None = None
+) -> tuple[float, float, float]:
     """How many points of accuracy a variant is above its base, and the two ends of the 95 % interval.
 
-    The ends are NaN without an interval: a side has a single run, or neither side varies. Without a run, all are NaN.
+    The ends are NaN without an interval: a side has a single run, or nothing varies. Without a run, all are NaN.
+
+    Args:
+        by_seed: compare runs of equal seeds pair by pair, with an interval from the differences alone; otherwise all
+            runs of both, as if they were independent, with Welch's interval. By default pair by pair if both are the
+            same training; see :func:`same_training`.
     """
+    if same_training(rows, variant, base) if by_seed is None else by_seed:
+        differences = gains(rows, variant, base, split)
+        middle, n = differences.mean().item(), len(differences)
+        if n < 2 or differences.var() == 0:
+            return middle, math.nan, math.nan
+        from scipy import stats  # takes a second to import
+
+        half = float(stats.t.ppf(0.975, n - 1)) * differences.std().item() / math.sqrt(n)
+        return middle, middle - half, middle + half
     ours, theirs = accuracies(rows, base, split), accuracies(rows, variant, split)
     if min(len(ours), len(theirs)) < 2 or ours.var() + theirs.var() == 0:
         return (theirs.mean() - ours.mean()).item(), math.nan, math.nan
     return effect_interval(ours, theirs)
+
+
+def p_value(
+    rows: Sequence[dict], variant: str, base: str = "base", split: str = "val", *, by_seed: bool | None = None
+) -> float:
+    """How often luck alone would bring an effect as large as this one, either way, if the change did nothing.
+
+    It's below 0.05 where the interval of :func:`effect` excludes 0, and NaN where there is none.
+
+    Args:
+        by_seed: as for :func:`effect`.
+    """
+    from scipy import stats
+
+    if math.isnan(effect(rows, variant, base, split, by_seed=by_seed)[1]):
+        return math.nan
+    if same_training(rows, variant, base) if by_seed is None else by_seed:
+        return float(stats.ttest_1samp(gains(rows, variant, base, split).numpy(), 0).pvalue)
+    ours, theirs = accuracies(rows, base, split), accuracies(rows, variant, split)
+    return float(stats.ttest_ind(theirs.numpy(), ours.numpy(), equal_var=False).pvalue)
 
 
 def excludes_zero(effect: tuple[float, float, float]) -> bool:

@@ -42,6 +42,55 @@ class Sweep:
 FRACTIONS = (30, 10, 3, 1)  # of the training images, in per cent
 
 
+# Variants that change a single thing in the base, by kind, and what chapter 10 calls them.
+CHANGES = {
+    "architecture": {
+        "patch-14": "patches 14/16/16",
+        "patch-16": "patches 14/16/16",
+        "patch-8": "patches 8",
+        "patch-4": "patches 4",
+        "wide": "1 wide block",
+        "deep": "16 narrow blocks",
+        "one-head": "1 head",
+        "many-heads": "12/8/12 heads",
+    },
+    "positions, head": {
+        "no-positions": "no positions",
+        "positions-1d": "fixed 1-D table",
+        "positions-2d": "fixed 2-D table",
+        "positions-learned": "learned table",
+        "mean-pool": "mean of patches",
+    },
+    "norms, init": {
+        "no-final-norm": "no final norm",
+        "post-norm": "post-norm",
+        "torch-init": "PyTorch's init",
+    },
+    "loss, pixels": {
+        "softmax-head": "second softmax",
+        "label-smoothing": "label smoothing",
+        "raw-pixels": "raw pixels",
+    },
+    "optimization": {
+        "adamw": "AdamW, Muon's rate",
+        "adamw-quarter-lr": "AdamW, ¼ the rate",
+        "constant-lr": "constant rate",
+        "no-warmup": "no warm-up",
+        "no-clipping": "no clipping",
+        "no-ema": "no EMA",
+        "decay-0": "no weight decay",
+        "decay-1": "weight decay 1",
+        "decay-all": "decay on norms too",
+    },
+    "augmentation": {
+        "rand-augment": "RandAugment",
+        "mixup": "mixup",
+        "cutmix": "CutMix",
+        "no-augment": "no augmentation",
+    },
+}
+
+
 def one_change(base: Recipe, **sizes: dict) -> dict[str, Recipe]:
     """The base, and variants of it that change one choice each.
 
