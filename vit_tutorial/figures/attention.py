@@ -204,53 +204,62 @@ GLIDE = """@media screen and (prefers-reduced-motion: no-preference) {
 CELL, LINE, GAP = 30, 26, 14  # of the moving picture: from number to number, from row to row, between blocks
 
 
-def _places(shape: tuple[int, int, int], left: float, top: float) -> Tensor:
+def _places(tensor: Tensor, left: int, top: int) -> dict[int, tuple[int, int]]:
     """Where a tensor's numbers stand: its first axis goes from block to block, its last along a row."""
-    block, row, column = torch.meshgrid(*map(torch.arange, shape), indexing="ij")
-    return torch.stack([left + block * (CELL * shape[2] + GAP) + CELL * column, top + LINE * row], dim=-1)
+    block, row, column = torch.meshgrid(*map(torch.arange, tensor.shape), indexing="ij")
+    across, down = left + block * (CELL * tensor.shape[2] + GAP) + CELL * column, top + LINE * row
+    places = zip(across.flatten().tolist(), down.flatten().tolist(), strict=True)
+    return dict(zip(tensor.flatten().tolist(), places, strict=True))
 
 
-def _tiles(kind: str, x: Tensor, places: Tensor, origins: Mapping[str, Tensor]) -> str:
-    """Numbers at rest where they end, each in its token's colour, with the places that they come from."""
+def _tiles(kind: str, places: dict, colours: dict, **origins: dict) -> str:
+    """Numbers at rest, each in its token's colour, with the places that they come from."""
     drawn = []
-    for i, (number, (left, top)) in enumerate(zip(x.flatten().tolist(), places.tolist(), strict=True)):
-        came = [
-            f"--{name}: {a - left}px, {b - top}px" for name, start in origins.items() for a, b in [start[i].tolist()]
-        ]
-        paint = tint(TOKENS[i // x.shape[1] % len(TOKENS)], 0.36)
+    for number, (left, top) in places.items():
+        came = [f"--{name}: {start[number][0] - left}px, {start[number][1] - top}px" for name, start in origins.items()]
         drawn.append(
             f'<g class="vt-{kind}" style="{"; ".join(came)}">'
-            f'<rect x="{left}" y="{top}" width="{CELL - 2}" height="{LINE - 2}" rx="3" fill="{paint}"/>'
+            f'<rect x="{left}" y="{top}" width="{CELL - 2}" height="{LINE - 2}" rx="3" fill="{colours[number]}"/>'
             f'<text x="{left + 14}" y="{top + 17}" text-anchor="middle" font-size="14" fill="#1F1F1F">{number}</text>'
             "</g>"
         )
     return "".join(drawn)
 
 
-def view_then_transpose(x: Shaped[Tensor, "n d"], num_heads: int) -> Diagram:
-    """Numbers glide from their row in memory to where `view(n, h, hd)` has them, and on to where `transpose` puts them;
-    then to where `view(h, n, hd)` would. A colour for each token. At rest, and without motion, all four are seen."""
-    (n, d), h = x.shape, num_heads
-    hd, size = d // h, n * d
-    right, below = 10 + n * (CELL * hd + GAP) + 2 * GAP, 170 + LINE * h
-    row = torch.stack([10 + CELL * torch.arange(size), torch.full((size,), 32)], dim=-1)
-    view = _places((n, h, hd), 10, 116).reshape(size, 2)
-    swap = _places((h, n, hd), 10, below).transpose(0, 1).reshape(size, 2)
-    cut = _places((h, n, hd), right, 116).reshape(size, 2)
-    drawn = _tiles("row", x, row, {}) + _tiles("view", x, view, {"row": row})
-    drawn += _tiles("swap", x, swap, {"row": row, "view": view}) + _tiles("cut", x, cut, {"row": row})
-    says = [(10, 22, "in memory, token after token"), (10, 88, "view(n, h, hd)"), (right, 88, "view(h, n, hd)")]
-    says += [(10, below - 28, "then .transpose(0, 1)")]
+def view_then_transpose(
+    x: Shaped[Tensor, "n d"],
+    view: Shaped[Tensor, "n h hd"],
+    transposed: Shaped[Tensor, "h n hd"],
+    *,
+    at_once: Shaped[Tensor, "h n hd"],
+) -> Diagram:
+    """Numbers glide from their row in memory to a view, and on to where a transpose puts them; then to another view.
+    A colour for each token. At rest, and where no motion is wanted, all of it is seen.
+
+    Args:
+        x: whole numbers that all differ; the others have the same, and `view` has a block for each token.
+        view, transposed, at_once: what became of it.
+    """
+    n, h, hd = view.shape
+    wide, width, below = CELL * hd + GAP, 20 + CELL * x.numel(), 170 + LINE * h
+    right = 10 + n * wide + 2 * GAP
+    colours = {number: tint(TOKENS[i % len(TOKENS)], 0.36) for i, row in enumerate(x.tolist()) for number in row}
+    row, cut = _places(x.reshape(1, 1, -1), 10, 32), _places(view, 10, 116)
+    drawn = _tiles("row", row, colours) + _tiles("view", cut, colours, row=row)
+    drawn += _tiles("swap", _places(transposed, 10, below), colours, row=row, view=cut)
+    drawn += _tiles("cut", _places(at_once, right, 116), colours, row=row)
+    says = [(10, 22, "in memory, token after token"), (10, below - 28, "then transpose")]
+    says += [(10, 88, "view(n, h, hd)"), (right, 88, "view(h, n, hd)")]
     names = [("token", n, 10, 106), ("head", h, 10, below - 10), ("head", h, right, 106)]
-    says += [(x0 + i * (CELL * hd + GAP), y, f"{name} {i}") for name, count, x0, y in names for i in range(count)]
-    letters = [f'<text x="{left}" y="{y}" fill="#1F1F1F">{said}</text>' for left, y, said in says]
-    width, height = max(right + h * (CELL * hd + GAP), 20 + CELL * size), below + LINE * n + 8
+    says += [(left + i * wide, y, f"{name} {i}") for name, count, left, y in names for i in range(count)]
+    letters = "".join(f'<text x="{left}" y="{y}" fill="#1F1F1F">{said}</text>' for left, y, said in says)
+    width, height = max(width, right + h * wide), max(below, 116) + LINE * n + 8
     return Diagram(
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         f'role="img" font-family="system-ui, sans-serif" font-size="15" style="max-width:100%;height:auto">'
-        f"<title>view, then transpose</title><desc>{n} tokens, {h} heads: the numbers in memory; after view and "
-        f"transpose a block for each head, with a row for each token; after view(h, n, hd) mixed rows.</desc>"
-        f"<style>{GLIDE}</style>{''.join(letters)}{drawn}</svg>\n"
+        f"<title>view, then transpose</title><desc>{n} tokens, {h} heads: numbers in memory; after view and transpose "
+        f"a block for each head, with a row for each token; after another view the rows are mixed.</desc>"
+        f"<style>{GLIDE}</style>{letters}{drawn}</svg>\n"
     )
 
 
