@@ -21,9 +21,9 @@ TOKENS = [COLOURS[part] for part in ("class token", "positions", "norm", "mlp")]
 
 
 def _number(value: float) -> str:
-    """2, 1/3 or 3.7: a fraction if its denominator is small."""
+    """2, 1/3 or 3.7: a fraction if it's short."""
     fraction = Fraction(value).limit_denominator(12)
-    return str(fraction) if abs(fraction - value) < 1e-6 else f"{value:.2g}"
+    return str(fraction) if abs(fraction - value) < 1e-6 and len(str(fraction)) < 4 else f"{value:.2g}"
 
 
 def _matrix(ax: Axes, corner: tuple[float, float], title: str, matrix: Tensor, colour: str, above: bool) -> None:
@@ -80,7 +80,8 @@ def inside_the_triangle(
     """The values as squares in the plane, and the outputs as dots between them; lines as thick as its weights hold
     the first output."""
     fig, ax = subplots(figsize=(5.6, 3.4))
-    ax.add_patch(plt.Polygon(values, color="0.93"))
+    around = torch.atan2(*(values - values.mean(dim=0)).T).argsort()  # corner after corner
+    ax.add_patch(plt.Polygon(values[around], color="0.93"))
     for value, weight in zip(values, weights[0], strict=True):
         ax.plot(*torch.stack([outputs[0], value]).T, color=VIOLET, alpha=0.4, linewidth=8 * weight)
         middle = (outputs[0] + value) / 2
@@ -132,7 +133,8 @@ def who_reads_whom(
         asking: places of patches, from the top and from the left, as fractions of the image.
     """
     grid, _ = _patches(image, len(next(iter(maps.values()))))
-    size = (2.1 * (1 + len(maps)) + 0.6, 2.1 * len(asking) + 0.3)
+    side = min(2, 5.9 / (1 + len(maps)))  # inches
+    size = (side * (1 + len(maps)) + 0.7, (side + 0.1) * len(asking) + 0.3)
     fig, axes = subplots(len(asking), 1 + len(maps), figsize=size, squeeze=False)
     for row, place in zip(axes, asking, strict=True):
         asks = tuple(int(fraction * side) for fraction, side in zip(place, grid, strict=True))
@@ -140,7 +142,7 @@ def who_reads_whom(
         for ax, weights in zip(row[1:], maps.values(), strict=True):
             seen = weights[asks[0] * grid[1] + asks[1]].reshape(grid)
             drawn = _panel(ax, seen, grid, asks, cmap=WEIGHTS, norm=PowerNorm(0.5, 0, 1))  # so 0.02 differs from 0
-    for ax, title in zip(axes[0], ["which patch asks", *maps], strict=True):
+    for ax, title in zip(axes[0], ["photograph", *maps], strict=True):
         ax.set_title(title)
     bar = fig.colorbar(drawn, ax=axes, label="weight", shrink=0.8)
     bar.set_ticks([0, 0.02, 0.2, 0.5, 1], labels=["0", "0.02", "0.2", "0.5", "1"])
