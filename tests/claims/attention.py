@@ -82,7 +82,7 @@ def the_root_keeps_rows_wide(read, gradients):
     claim("hardly any gradient gets through", 3 * gradients["without"][1024] < gradients["with √"][1024])
     claim("*more* gets through without it", gradients["without"][64] > 3 * gradients["with √"][64])
     claim(
-        "the two lengths at width 64 are nearly the same",
+        "the two lengths at width 64 are similar",
         0.6 < gradients["without"][64] / gradients["with √"][64] / 8 < 1.6,
     )
     heads = {PRESETS[f"vit_{size}_16"].head_dim for size in ("ti", "s", "b", "l")}
