@@ -10,6 +10,7 @@ TERMS = {
     "A vector for every place": "position embedding, positional embedding, positional encoding",
     "A clock for every place": "sinusoidal positions, frequency",
     "A soft look-up": "query, key, value",
+    "Three tokens and a pencil": "softmax, self-attention, scaled dot-product attention",
     "Why divide by √head_dim?": "scale, temperature of attention",
     "One look isn’t enough": "multi-head attention, multi-head self-attention",
     "The same in one kernel": "flash attention, memory-efficient attention",
