@@ -72,7 +72,9 @@ def test_a_handout_keeps_all_but_the_solutions(handouts):
     assert kept.keys() == code.keys()
     setup, *called = [key for key, source in kept.items() if source != code[key]]
     assert kept[setup] == code[setup].replace("vit_tutorial.exercises import", "vit_tutorial.classroom import")
-    assert {"einops", "way-back"} <= set(called) and all(f'\nbook_cell("01_patches", "{key}", [' in kept[key] for key in called)
+    assert {"einops", "way-back"} <= set(called) and all(
+        f'\nbook_cell("01_patches", "{key}", [' in kept[key] for key in called
+    )
     assert "minutes · 2.5 points. Write `patchify(" in handouts[0].read_text(encoding="utf-8")
     assert "minutes · 1 point. Write `unpatchify(" in handouts[0].read_text(encoding="utf-8")
 

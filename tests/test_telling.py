@@ -1,18 +1,14 @@
 """Chapters are told as they should be, and a chapter that breaks a rule is found."""
 
-import inspect
-import re
-
+import claiming
 import pytest
 import torch
-from nbformat.v4 import new_code_cell, new_markdown_cell
+from claiming import claim
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from notebook_rules import NOTEBOOKS, read
 from telling import telling_problems
 
-from vit_tutorial import claims
 from vit_tutorial.plots import table
-
-claim = inspect.unwrap(claims.claim)  # reads its caller's line: no check of signatures may stand between
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -27,6 +23,8 @@ FAULTS = {  # of each of the rules' functions, what it says
     "exercises must be": new_markdown_cell("### Exercise 1.99: count"),
     "“12.5 ms” has no claim": new_markdown_cell("It takes 12.5 ms."),
     "words on the spine": new_markdown_cell("word " * 3000),
+    "only the set-up and what goes deeper is folded": new_code_cell("# @title Code of this figure"),
+    "needs nothing_like_it, which neither it": new_code_cell("nothing_like_it"),
 }
 
 
@@ -37,60 +35,40 @@ def test_a_chapter_with_a_fault_is_found(message):
     assert message in "\n".join(telling_problems(chapter, NOTEBOOKS[0].stem))
 
 
-# The kit itself -----------------------------------------------------------------------------------------------------
+# Claims ---------------------------------------------------------------------------------------------------------------
 
 
-ACCURACY = {"test": torch.tensor(0.9), "by seed": torch.tensor([0.9, 0.925])}
-FAILED = {  # told with what came, where the condition has numbers
-    lambda gain=5.25: claim("by 6 points", 5.5 < gain < 6.5): "The text says “by 6 points”; here: gain = 5.25.",
-    lambda: claim(
-        "about 97 %",  # over some lines, and a character of two bytes before it
-        0.96 < ACCURACY["test"] < 0.98,
-    ): "The text says “about 97 %”; here: ACCURACY['test'] = 0.9.",
-    lambda: claim("“×” in all", all(x > 1 for x in ACCURACY["by seed"])): (
-        "The text says ““×” in all”; here: ACCURACY['by seed'] = [0.9, 0.925]."
-    ),
-    lambda a=1, b=3: claim(None, round(b - a) == 3): "The text counts on round(b - a) == 3; here: round(b - a) = 2.",
-    lambda: claim("to the last bit", torch.equal(torch.ones(9), torch.zeros(9))): (
-        "The text says “to the last bit”; not so here."
-    ),
-    lambda: claim("seven", False and nothing > 7): "The text says “seven”; not so here.",  # noqa: SIM223
-    eval("lambda: claim(None, 1 > 2)"): "The text counts on something else; not so here.",  # no source to read
-}
-
-
-@pytest.mark.parametrize(("failing", "line"), FAILED.items(), ids=FAILED.values())
-def test_a_claim_that_fails_is_one_line_for_a_reader_and_an_error_for_the_build(failing, line, capsys, monkeypatch):
-    monkeypatch.delenv("VIT_TUTORIAL_CHECK", raising=False)
-    failing()
-    assert capsys.readouterr().out == line + "\n"
-    monkeypatch.setenv("VIT_TUTORIAL_CHECK", "1")
-    with pytest.raises(AssertionError, match=f"^{re.escape(line)}$"):
-        failing()
-    assert capsys.readouterr().out == ""
-
-
-@pytest.mark.parametrize("check", ["0", "1"])
-def test_a_claim_that_holds_or_is_about_another_run_says_nothing(check, capsys, monkeypatch):
-    monkeypatch.setenv("VIT_TUTORIAL_CHECK", check)
+def test_a_claim_that_fails_says_what_was_measured():
     claim("about 97 %", torch.tensor(0.97) > 0.96)
-    claim("about 97 %", False, when=False)
-    assert capsys.readouterr() == ("", "")
+    claim("about 97 %", False, when=False)  # about another run
+    with pytest.raises(AssertionError, match=r"the text says “by 6 points”; here: .*gain = 5\.25"):
+        (lambda gain: claim("by 6 points", 5.5 < gain < 6.5))(5.25)
+    with pytest.raises(TypeError, match="a claim takes truth values"):
+        claim("about 97 %", 0.97)
 
 
-def test_what_a_claim_compares_is_read_and_not_done_again(capsys, monkeypatch):
-    """Only calls that change nothing are made twice."""
-    monkeypatch.delenv("VIT_TUTORIAL_CHECK", raising=False)
-    drawn = [3, 2, 1]
-    claim("three", drawn.pop() == 3)
-    assert drawn == [3, 2]
-    assert capsys.readouterr().out == "The text says “three”; here: drawn = [3, 2].\n"
+def test_claims_run_after_their_cell_with_the_notebook_s_names_and_leave_no_trace(tmp_path, monkeypatch):
+    lines = ["import torch", "from claiming import after, claim", "", "@after('two')", "def _(n):", "    torch.rand(1)"]
+    (tmp_path / "made.py").write_text("\n".join([*lines, "    claim('it is 4', n == 4)"]))
+    monkeypatch.setattr(claiming, "CLAIMS", tmp_path)
+    notebook = new_notebook(cells=[new_code_cell("n = 4", id="one"), new_code_cell("n += 1", id="two")])
+    claiming.inject(notebook, "made")
+    assert [cell.id for cell in notebook.cells] == ["one", "two", "two-claims"]
+    state = torch.get_rng_state()
+    claiming.check("made", "two", {"n": 4})
+    assert torch.equal(state, torch.get_rng_state())
+    with pytest.raises(AssertionError, match="it is 4”; here: n = 5"):
+        claiming.check("made", "two", {"n": 5})
+    with pytest.raises(NameError, match=r"wants \['n'\]"):
+        claiming.check("made", "two", {})
+    claiming.strip(notebook)
+    assert len(notebook.cells) == 2
+    del notebook.cells[1]
+    with pytest.raises(ValueError, match=r"after cells that aren't there: \['two'\]"):
+        claiming.inject(notebook, "made")
 
 
-@pytest.mark.parametrize("value", [0.97, (True,), None, torch.ones(2) > 0, "yes"])
-def test_what_is_always_true_is_no_claim(value):
-    with pytest.raises(TypeError, match="one truth value"):
-        claim("about 97 %", value)
+# Tables ---------------------------------------------------------------------------------------------------------------
 
 
 def test_a_table_by_hand():
