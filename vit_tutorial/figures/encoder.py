@@ -108,6 +108,7 @@ def loudness(stream: Sequence[float], adds: Mapping[str, Sequence[float]], raw: 
     right.plot(stream, color=STREAM, lw=4, label="with norms")
     right.plot(raw, "--", color="0.25", label="without norms")
     right.set(yscale="log", xlabel="blocks", ylim=(0.3, 30 * max(raw)))
+    right.yaxis.set_major_formatter("{x:,.0f}")
     right.minorticks_off()
     right.legend(fontsize=11, loc="upper left")
     return fig
