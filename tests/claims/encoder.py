@@ -39,7 +39,7 @@ def the_stream_swells(stream, added, terms, rms, difference):
     grown = rms(stream[-1]) / rms(stream[0])
     claim("It gets 7 × as loud", 6.2 < grown < 7.8)
     claim("at the price of a stream that gets 7 × as loud", len(terms) == 49)
-    claim("the stream gets 7 × as loud, so a final norm", len(stream) == 25)
+    claim("the stream gets 7 × as loud: hence", len(stream) == 25)
     at_right_angles = math.sqrt(sum(rms(x) ** 2 for x in terms)) / rms(stream[0])
     claim("Pythagoras gives nearly the same", abs(at_right_angles / grown - 1) < 0.1)
     torch.testing.assert_close(stream[-1], sum(terms), rtol=1e-3, atol=1e-3)
@@ -92,7 +92,7 @@ def a_blank_patch_is_too_quiet(after_norm):
 
 @after("poke")
 def who_talks_to_whom(changed, yours):
-    claim("exactly one output has changed; after attention all 49 have", [*changed.values()] == [1, 1, 49])
+    claim("one output has changed. Attention *gathers* from others: all 49 have", [*changed.values()] == [1, 1, 49])
     size = {name: sum(p.numel() for p in part.parameters()) for name, part in yours.named_children()}
     claim("it holds two thirds of the block's parameters", 0.65 < size["mlp"] / sum(size.values()) < 0.68)
 

@@ -67,6 +67,7 @@ def block(order: str) -> Figure:
 
 
 def _box(ax: Axes, left: float, width: float, y: float, text: str, colour: str) -> None:
+    """A part of a block: a pale box that hides the lines behind it."""
     at, height = (left, y - 0.65), 1.3
     ax.add_patch(Rectangle(at, width, height, color="white", zorder=3))
     ax.add_patch(Rectangle(at, width, height, fc=(colour, 0.3), ec=colour, zorder=3))
