@@ -120,7 +120,7 @@ def two_gelus_and_dead_units(gap, dead, slope, line):
 def pre_norm_takes_the_larger_rate(reached):
     small, large = sorted({rate for _, rate in reached})
     claim(
-        "All learn at 0.001",
+        "Both learn at 0.001",
         all(loss < 1.9 for (_, rate), losses in reached.items() if rate == small for loss in losses),
     )
     claim("At 0.005, pre-norm still learns", max(reached["pre-norm", large]) < 1.7)

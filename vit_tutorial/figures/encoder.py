@@ -174,16 +174,19 @@ def losses_by_rate(reached: Mapping[tuple[str, float], Sequence[float]], guessin
     looks = [(STREAM, "o", "-"), (OTHER, "s", "-"), (PALETTE[2], "^", "--"), (PALETTE[3], "D", "--")]
     for place, (name, (colour, marker, style)) in enumerate(zip(names, looks, strict=False)):
         rates = sorted(rate for other, rate in reached if other == name)
-        ax.plot(rates, [sum(reached[name, r]) / len(reached[name, r]) for r in rates], style, color=colour)
-        for rate in rates:
-            beside = [rate * 1.06 ** (i + (3.5 if place % 2 else -3.5)) for i in range(len(reached[name, rate]))]
+        centres = [rate * 1.2 ** (place - (len(names) - 1) / 2) for rate in rates]  # beside the others
+        ax.plot(centres, [sum(reached[name, r]) / len(reached[name, r]) for r in rates], style, color=colour)
+        for centre, rate in zip(centres, rates, strict=True):
+            beside = [
+                centre * 1.04 ** (i - (len(reached[name, rate]) - 1) / 2) for i in range(len(reached[name, rate]))
+            ]
             ax.plot(beside, reached[name, rate], marker, ms=6, color=colour, label=name if rate == rates[0] else None)
     ax.axhline(guessing, color="0.4", linestyle=":", lw=1.5, label="guessing")
     ticks = sorted({rate for _, rate in reached})
     ax.set(xscale="log", xlabel="learning rate", ylabel="training loss", ylim=(0, 1.25 * guessing))
     ax.set_xticks(ticks, [f"{rate:g}" for rate in ticks])
     ax.minorticks_off()
-    fig.legend(loc="outside upper center", ncols=3, fontsize=12)
+    fig.legend(loc="outside upper center", ncols=2, fontsize=12)
     return fig
 
 
