@@ -25,7 +25,7 @@ INSTEAD = {
     "02_positions": {"    epochs=10,": "    epochs=1,", "epochs=12": "epochs=1"},
     "03_attention": {"num_steps=400": "num_steps=10", "num_steps=1600": "num_steps=10", "steps=600": "steps=10"}
     | {"for _ in range(6)": "for _ in range(1)"},
-    "04_encoder": {"every = 300": "every = 20", "seeds = 12, 50": "seeds = 12, 10", "twins = 100": "twins = 12"},
+    "04_encoder": {"every = 300": "every = 20", "seeds = 12, 50": "seeds = 2, 4", "twins = 100": "twins = 12"},
     "05_model": {"epochs=15": "epochs=1"},
     "06_training": {
         "recipe = replace(recipe, dataset=data)": "recipe = replace(recipe, dataset=data, epochs=2)",
