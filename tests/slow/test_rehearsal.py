@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from notebook_rules import NOTEBOOKS, ROOT
 from pretended_gpu import pretended_gpu
-from rehearsal import CHANGED, INSTEAD, code_of, run_cells
+from rehearsal import INSTEAD, code_of, run_cells
 from torch import nn
 
 from vit_tutorial import ViT, ViTConfig
@@ -66,11 +66,6 @@ def rehearsed(*arguments: str) -> str:
 @pytest.mark.parametrize("stem", STEMS)
 def test_the_code_of_a_chapter_runs_on_a_gpu(stem):
     assert rehearsed(stem, "full") == ""  # a GPU's default; quick runs in the build
-
-
-@pytest.mark.parametrize("stem", [path.stem for path in NOTEBOOKS])
-def test_a_reader_s_changes_to_numbers_in_view_stop_no_later_cell(stem):
-    assert rehearsed(stem, "quick", "changed") == ""
 
 
 def test_a_fault_in_a_chapter_is_named_with_its_cell():
