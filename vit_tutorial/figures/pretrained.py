@@ -186,6 +186,8 @@ def labels_buy(accuracies: Mapping[str, Mapping[int, Sequence[float]]], levels: 
     for (name, found), colour in zip(accuracies.items(), PALETTE, strict=False):
         means = [sum(draws) / len(draws) for draws in found.values()]
         ax.plot(list(found), means, "o-", color=colour, label=name)
+        for count, mean in zip(found, means, strict=True):
+            ax.annotate(f"{mean:.0%}", (count, mean), (0, -15), textcoords="offset points", ha="center", fontsize=11)
         ax.fill_between(list(found), [*map(min, found.values())], [*map(max, found.values())], color=colour, alpha=0.15)
     for (name, level), style in zip(levels.items(), (":", "--", "-."), strict=False):
         ax.axhline(level, color="dimgrey", linestyle=style, linewidth=1.5, label=name, zorder=0)
@@ -198,10 +200,10 @@ def labels_buy(accuracies: Mapping[str, Mapping[int, Sequence[float]]], levels: 
     return fig
 
 
-def over_rates(found: Mapping[str, Mapping[float, Sequence[float]]], level: float) -> "Figure":
+def over_rates(found: Mapping[str, Mapping[float, Sequence[float]]], probes: Sequence[float]) -> "Figure":
     """Test accuracy over the learning rate, a line for each way to fine-tune and a dot for each draw.
 
-    The dotted line is the linear probe on the same draws.
+    The dotted line is the mean of the linear probes on the same draws.
     """
     fig, ax = plots.subplots(figsize=(6.4, 3.5))
     for (way, by_rate), colour in zip(found.items(), (PALETTE[4], PALETTE[0], PALETTE[2], PALETTE[3]), strict=False):
@@ -209,6 +211,7 @@ def over_rates(found: Mapping[str, Mapping[float, Sequence[float]]], level: floa
         ax.plot(list(by_rate), means, "-", color=colour, label=way)
         for rate, draws in by_rate.items():
             ax.plot([rate] * len(draws), draws, "o", color=colour, markersize=4, alpha=0.6)
+    level = sum(probes) / len(probes)
     ax.axhline(level, color="dimgrey", linestyle=":", zorder=0, label="the probe alone")
     rates = list(next(iter(found.values())))
     ax.set(xscale="log", xlabel="learning rate", ylabel="test accuracy")
