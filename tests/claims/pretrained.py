@@ -143,7 +143,7 @@ def what_training_holds(weights, kept, bytes_of, map_bytes, batch):
     whole = bytes_of["training"] + kept
     claim("Its file has only 346 MB", round(weights / 1e6) == 346)
     claim(
-        "training takes 5.2 GB, fifteen times its file", round(whole / 1e9, 1) == 5.2 and 14.5 < whole / weights < 15.5
+        "Training takes 5.2 GB, fifteen times its file", round(whole / 1e9, 1) == 5.2 and 14.5 < whole / weights < 15.5
     )
     claim("the lower three pieces, 1.4 GB", round(bytes_of["training"] / 1e9, 1) == 1.4)
     claim("The other 3.8 GB", round(kept / 1e9, 1) == 3.8)
@@ -170,7 +170,7 @@ def what_labels_buy(bought, labels, drawn_labels, reads_as_is):
     borrowed, bare = means["borrowed features"], means["bare pixels"]
     claim("With 100 labels the probe reads 98 % of the digits", near(borrowed[100], 0.976, 0.012))
     claim("98 % with 100 labels (and 180 for its penalty)", len(labels["val"]) == 180)
-    claim("On bare pixels 1,000 labels buy 93 %", near(bare[1000], 0.93, 0.02))
+    claim("On bare pixels 1,000 labels buy 92 %", near(bare[1000], 0.92, 0.015))
     scratch = load_metrics("digits")["test"]["accuracy"]
     claim("about what a ViT from scratch ends at with all 1,257", near(scratch, 0.925, 0.001))
     claim(None, borrowed[100] > bare[1000] + 0.02)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 def _percent(axis) -> None:
+    """Fractions along an axis as per cent."""
     axis.set_major_formatter(lambda value, _: f"{value:.0%}")
 
 
@@ -186,13 +187,14 @@ def labels_buy(accuracies: Mapping[str, Mapping[int, Sequence[float]]], levels: 
     for (name, found), colour in zip(accuracies.items(), PALETTE, strict=False):
         means = [sum(draws) / len(draws) for draws in found.values()]
         ax.plot(list(found), means, "o-", color=colour, label=name)
+        shift = 6 if name == next(iter(accuracies)) else -16  # the first line's numbers above, others' below
         for count, mean in zip(found, means, strict=True):
-            ax.annotate(f"{mean:.0%}", (count, mean), (0, -15), textcoords="offset points", ha="center", fontsize=11)
+            ax.annotate(f"{mean:.0%}", (count, mean), (0, shift), textcoords="offset points", ha="center", fontsize=11)
         ax.fill_between(list(found), [*map(min, found.values())], [*map(max, found.values())], color=colour, alpha=0.15)
     for (name, level), style in zip(levels.items(), (":", "--", "-."), strict=False):
         ax.axhline(level, color="dimgrey", linestyle=style, linewidth=1.5, label=name, zorder=0)
     counts = list(next(iter(accuracies.values())))
-    ax.set(xscale="log", xlabel="labelled images", ylabel="test accuracy", ylim=(0, 1.03), yticks=(0, 0.5, 1))
+    ax.set(xscale="log", xlabel="labelled images", ylabel="test accuracy", ylim=(0, 1.1), yticks=(0, 0.5, 1))
     ax.set_xticks(counts, [f"{count:,}" for count in counts], minor=False)
     ax.minorticks_off()
     _percent(ax.yaxis)
@@ -206,7 +208,7 @@ def over_rates(found: Mapping[str, Mapping[float, Sequence[float]]], probes: Seq
     The dotted line is the mean of the linear probes on the same draws.
     """
     fig, ax = plots.subplots(figsize=(6.4, 3.5))
-    for (way, by_rate), colour in zip(found.items(), (PALETTE[4], PALETTE[0], PALETTE[2], PALETTE[3]), strict=False):
+    for (way, by_rate), colour in zip(found.items(), [PALETTE[4], PALETTE[0], PALETTE[2], *PALETTE[3:]], strict=False):
         means = torch.tensor([sum(draws) / len(draws) for draws in by_rate.values()])
         ax.plot(list(by_rate), means, "-", color=colour, label=way)
         for rate, draws in by_rate.items():
