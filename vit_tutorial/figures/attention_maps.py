@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Bool, Float, Shaped
 from matplotlib.axes import Axes
@@ -21,7 +22,7 @@ LOOKS = RULES | {
     "random": (PAPER, ":o"),
     "random, on the object": (PAPER, "--s"),
     "colour": (plots.PALETTE[4], "-D"),
-    "last layer": (ATTENTION, "-v"),
+    "layer 4": (ATTENTION, "-v"),
     "rollout": (plots.PALETTE[2], "-^"),
     "Chefer's": (plots.PALETTE[3], "-*"),
 }
@@ -112,16 +113,27 @@ def reach(distances: dict[str, Float[Tensor, "layers heads"]], everywhere: float
         ax.axhspan(side, 1.5 * side, color=plots.PALETTE[2], alpha=0.25, linewidth=0)
         ax.set(title=name, ylim=(0, highest + 2), yticks=range(0, int(highest) + 2, side))
         ax.label_outer()
-    last = {"x": len(each) + 0.1, "ha": "right", "va": "center", "fontsize": 12}
-    axes[0, -1].text(y=1.25 * side, s="only neighbours", **last)
-    axes[0, -1].text(y=everywhere - 1.1, s="all equally", **last)
+    dots, line = axes[0, 0].lines[0], axes[0, 0].lines[-1]
+    marks = {"a head": dots, "all patches equally": line, "only neighbours": axes[0, 0].patches[-1]}
+    fig.legend(marks.values(), marks, loc="outside lower center", ncols=3, fontsize=12, columnspacing=1)
     return fig
 
 
-def similar_positions(tables: dict[str, Float[Tensor, "n d"]], size: tuple[int, int]) -> Figure:
-    """For each position, how similar its vector is to those of all others; a panel for each table."""
-    fig, axes = plots.subplots(len(tables), 1, figsize=(5.4, 4.8 * len(tables)), squeeze=False)
-    for ax, (name, table) in zip(axes[:, 0], tables.items(), strict=True):
+def filters_and_positions(
+    filters: Float[Tensor, "d c ph pw"], tables: dict[str, Float[Tensor, "n d"]], size: tuple[int, int]
+) -> Figure:
+    """What the projection looks for, longest first, grey where a weight is 0; below, each position's similarity to all.
+
+    Args:
+        tables: of positions, without the class token's, by name.
+        size: rows and columns of the grid of patches.
+    """
+    tallest = filters[filters.flatten(1).norm(dim=1).argsort(descending=True)[:64]]
+    tiles = F.pad(0.5 + tallest / (2 * tallest.abs().max()), (1, 0, 1, 0), value=1.0)
+    tiles = rearrange(tiles[: len(tiles) // 8 * 8], "(r c) k h w -> k (r h) (c w)", c=8)
+    fig, axes = plots.subplots(1 + len(tables), 1, figsize=(5.4, 4.6 * (1 + len(tables))))
+    _picture(axes[0], tiles, "filters of the projection")
+    for ax, (name, table) in zip(axes[1:], tables.items(), strict=True):
         plots.similarity_grid(table, size, name, ax)
     return fig
 
@@ -236,22 +248,25 @@ def deletion_curves(counts: list[int], curves: dict[str, dict[str, Float[Tensor,
     return fig
 
 
-def answers_kept(kept: dict[str, dict[str, list[float]]]) -> Figure:
-    """A panel for each model: which fraction of the answers is left if one layer's row is replaced, in per cent."""
+def answers_kept(kept: dict[str, dict[str, dict[int, float]]]) -> Figure:
+    """How many answers are left, in per cent, if one row is replaced in one layer; a panel for each model.
+
+    Args:
+        kept: fractions, by model, row, and layer counted from 1.
+    """
     columns = min(2, len(kept))
-    lines = math.ceil(len(kept) / columns)
-    rows = max(len(changes) for changes in kept.values())
+    lines, rows = math.ceil(len(kept) / columns), max(len(changes) for changes in kept.values())
     fig, axes = plots.subplots(lines, columns, figsize=(6.7, lines * (0.36 * rows + 1.1)), squeeze=False, sharey=True)
     for ax in axes.flat[len(kept) :]:
         ax.axis("off")
     for ax, (model, changes) in zip(axes.flat, kept.items(), strict=False):
-        ax.imshow(torch.tensor([*changes.values()]), cmap="viridis", vmin=0, vmax=1, aspect="auto")
-        for y, values in enumerate(changes.values()):
+        table = torch.tensor([[*by_layer.values()] for by_layer in changes.values()])
+        ax.imshow(table, cmap="viridis", vmin=0, vmax=1, aspect="auto")
+        for y, values in enumerate(table.tolist()):
             for x, value in enumerate(values):
                 ink = "black" if value > 0.6 else "white"
                 ax.text(x, y, f"{100 * value:.0f}", ha="center", va="center", color=ink, fontsize=12)
-        depth = len(next(iter(changes.values())))
-        ax.set(title=model, xlabel="layer, and per cent of its answers", yticks=range(rows))
-        ax.set_xticks(range(depth), range(1, depth + 1))
-        ax.set_yticks(range(len(changes)), list(changes))
+        ax.set(title=model, xlabel="layer", xticks=range(table.shape[1]), yticks=range(len(table)))
+        ax.set_xticklabels(next(iter(changes.values())))
+        ax.set_yticklabels(changes)
     return fig
