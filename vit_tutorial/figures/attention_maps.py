@@ -29,6 +29,7 @@ LOOKS = RULES | {
 
 
 def _picture(ax: Axes, image: Shaped[Tensor, "c H W"], title: str = "") -> None:
+    """An image without axes."""
     ax.imshow(rearrange(image, "c H W -> H W c").cpu(), cmap="gray")
     ax.set_title(title)
     ax.axis("off")
@@ -37,8 +38,8 @@ def _picture(ax: Axes, image: Shaped[Tensor, "c H W"], title: str = "") -> None:
 def _bar(drawn: AxesImage, axes: Iterable[Axes], label: str = "attention", **options) -> Colorbar:
     """A scale that starts where all tokens get the same: its lowest tick says 1/65."""
     bar = drawn.figure.colorbar(drawn, ax=axes, label=label, **options)
-    ticks = [tick for tick in bar.get_ticks() if bar.vmin * 1.5 < tick <= bar.vmax]
-    bar.set_ticks([bar.vmin, *ticks], labels=[f"1/{round(1 / bar.vmin)}", *(f"{tick:.2f}" for tick in ticks)])
+    ticks = [tick for tick in bar.get_ticks() if bar.vmin * 2 < tick <= bar.vmax]
+    bar.set_ticks([bar.vmin, *ticks], labels=[f"1/{round(1 / bar.vmin)}", *(f"{tick:g}" for tick in ticks)])
     return bar
 
 
@@ -48,6 +49,7 @@ def _limits(maps: Float[Tensor, "..."], even: float, quantile: float = 0.99) -> 
 
 
 def _tight(fig: Figure) -> None:
+    """Leave hardly any paper between the panels."""
     fig.get_layout_engine().set(w_pad=0.02, h_pad=0.02, wspace=0, hspace=0)
 
 
