@@ -29,8 +29,8 @@ def hooks_leave_nothing_behind(model, hook, images, record_attention):
 
 
 @after("slips")
-def a_shift_may_hide(on_object):
-    first, second = on_object.values()
+def a_shift_may_hide(found_on):
+    first, second = found_on.values()
     claim(None, first[0] > 0.8 and first[1] < 0.55 and first[2] < 0.45)
     claim("Column 0 does, in both trainings", all(column < row - 0.3 for row, _, column in (first, second)))
     claim("57 % of the wrong map lie on the object, 59 % of the right one", abs(second[1] - 0.57) < 0.015)
