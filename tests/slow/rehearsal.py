@@ -33,7 +33,7 @@ INSTEAD = {
         "epochs=16,": "epochs=2,",
     },
     "07_recipes": {'recipe = RECIPES["cifar10-small"]': 'recipe = replace(RECIPES["cifar10-small"], epochs=3)'},
-    "08_attention_maps": {"shapes_test[:600]": "shapes_test[:200]", "trial = test[:300]": "trial = test[:30]"},
+    "08_attention_maps": {"NUM_TRIALS = 300": "NUM_TRIALS = 60", "NUM_HIDDEN = 200": "NUM_HIDDEN = 20"},
     "09_pretrained": {
         "else (COUNTS, 5, 4)": "else ((10, 100, 1000), 2, 1)",
         "300: 60, 1000: 60}": "1000: 10}",
