@@ -35,17 +35,49 @@ from vit_tutorial.{name} import average
 def test_two_tokens_by_hand():
     assert average(torch.tensor([[[1.0, 2], [3, 6]]])).tolist() == [[2, 4]]
 '''
+FIGURES = '''"""Chapter {number}: TODO."""
+
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from vit_tutorial import plots
+
+
+def bars(values: Float[Tensor, "d"]) -> Figure:
+    """TODO: what one sees."""
+    fig, ax = plots.subplots(figsize=(6, 2.5))
+    ax.bar(range(len(values)), values.tolist(), color=plots.COLOURS["ours"])
+    ax.set(xlabel="TODO: what, and its unit", ylabel="TODO")
+    return fig
+'''
+CLAIMS = '''"""What chapter {number} says in numbers, held to what its cells computed."""
+
+import torch
+from claiming import after, claim
+
+
+@after("mean")
+def half_of_each(tokens, mean):
+    claim("50 % of each", torch.equal(mean, 0.5 * tokens.sum(1)))
+'''
+EDITS = """# TODO: six edits that a reader would make, a cell that runs again among them
+["other numbers"]
+cell = "mean"
+old = "[1.0, 2]"
+new = "[7.0, 8]"
+""" + "".join(f'\n["TODO: edit {i}"]\ncell = "mean"\nagain_after = "mean"\n' for i in range(2, 7))
 CELLS = [
     "# {title}\n\n{line}\n\nTODO: what a reader would like to know, and a picture that makes them want the answer.",
     '# @title Set-up\nimport importlib.util\n\nif importlib.util.find_spec("vit_tutorial") is None:\n{install}\n\n'
-    "import torch\n\nfrom vit_tutorial import {imported}\nfrom vit_tutorial.claims import claim\n"
+    "import torch\n\nfrom vit_tutorial import {imported}\nfrom vit_tutorial.figures import {name} as figures\n"
     "from vit_tutorial.plots import model_diagram\n\ntorch.manual_seed(0)\nplots.use_style()",
-    '# @title Code of this figure\nmodel_diagram("model")',
+    'model_diagram("model")',
     "**Figure {number}.1.** TODO: what to see.\n\n## A first question\n\n> **Predict.** What is the mean of [1, 2] and "
     "[3, 6]?\n\nTODO\n\n> **Predict.** TODO?\n\nTODO\n\n> **Predict.** TODO?",
-    "tokens = torch.tensor([[[1.0, 2], [3, 6]]])  # (1, 2, 2)\n{name}.average(tokens)",
-    "A mean takes 50 % of each.\n\n> **Takeaway.** TODO: the answer, with its number.",
-    '# @title The number above, checked\nclaim("50 % of each", torch.equal(tokens.mean(1), 0.5 * tokens.sum(1)))',
+    "tokens = torch.tensor([[[1.0, 2], [3, 6]]])  # (1, 2, 2)\nmean = {name}.average(tokens)\nfigures.bars(mean[0])",
+    "**Figure {number}.2.** TODO: what to see. A mean takes 50 % of each.\n\n> **Takeaway.** TODO: the answer, "
+    "with its number.",
     "## What you built\n\nTODO\n\n## Recap\n\n- TODO\n\n## Further reading\n\n- TODO",
 ]
 ALT = "TODO: what is seen in this figure, and what it shows."
@@ -122,13 +154,15 @@ class Files(dict):
 
 
 def new_cell(template: str, words: dict) -> nbformat.NotebookNode:
-    if not re.match(r"# @title|tokens = |def ", template):
+    if not re.match(r"# @title|model_diagram|tokens = |def ", template):
         return new_markdown_cell(template.format(**words))
     cell = new_code_cell(template.format(**words))
     if title := title_of(cell):
         cell.metadata.update(fold(title))
-    if "model_diagram(" in template:
-        cell.metadata["mystnb"]["image"] = {"alt": ALT}
+    elif "def " not in template:
+        cell.metadata["mystnb"] = {"image": {"alt": ALT}}
+    if "tokens = " in template:
+        cell.id = "mean"  # its claims and edits call it so
     return cell
 
 
@@ -152,7 +186,10 @@ def chapter(root: Path, stem: str) -> None:
     book.cells = [new_cell(template, words) for template in CELLS]
     files.create(f"notebooks/{stem}.ipynb", nbformat.writes(book) + "\n")
     files.create(f"vit_tutorial/{name}.py", MODULE.format(**words))
+    files.create(f"vit_tutorial/figures/{name}.py", FIGURES.format(**words))
     files.create(f"tests/test_{name}.py", TESTS.format(**words))
+    files.create(f"tests/claims/{name}.py", CLAIMS.format(**words))
+    files.create(f"tests/slow/edits/{name}.toml", EDITS)
     files.insert("_toc.yml", f"notebooks/{last}", f"      - file: notebooks/{stem}\n")
     link = f"[{words['title']}](notebooks/{stem}.ipynb)"
     files.insert("README.md", row, f"| {link} | TODO: what one can do after it. | {line.partition(' · ')[0]} |\n")
@@ -184,10 +221,14 @@ def exercise(root: Path, stem: str, name: str = "") -> None:
     count = sum(cell.source.count("### Exercise ") for cell in book.cells)
     words = {"chapter": int(stem[:2]), "name": name, "number": f"{int(stem[:2])}.{count + 1}"}
     end = next(i for i, cell in enumerate(book.cells) if "## What you built" in cell.source)
-    book.cells[end:end] = [new_cell(template, words) for template in (TASK, STUB, SOLUTION)]
+    above, heading, below = book.cells[end].source.partition("## What you built")
+    new = [new_cell(template, words) for template in (TASK, STUB, SOLUTION)]
+    if above:
+        new, book.cells[end].source = [new_markdown_cell(above.strip()), *new], heading + below
+    book.cells[end:end] = new
     line, set_up = "from vit_tutorial.exercises import exercise\n", book.cells[1]
     if line not in set_up.source:
-        set_up.source = set_up.source.replace("import claim\n", f"import claim\n{line}")
+        set_up.source = set_up.source.replace("from vit_tutorial.figures", f"{line}from vit_tutorial.figures")
     files[path] = nbformat.writes(book) + "\n"
     if not (root / module).exists():
         files.create(module, EXERCISES.format(**words))
