@@ -206,7 +206,7 @@ def gains(reached: Mapping[str, float], reported: float) -> "Figure":
         ax.barh(place, high - low, 0.6, left=low, color=plots.COLOURS["ours"])
     for place, (low, high) in enumerate(pairwise([0, *values])):
         gained = f" ({high - low:+.1f})" if place else ""
-        ax.text(high + 1, place, f"{high:.1f} %{gained}", va="center")
+        ax.text(max(high, 0 if place else reported) + 1.5, place, f"{high:.1f} %{gained}", va="center")
     ax.axvline(reported, color="black", ls=":", lw=1.5)
     ax.set_yticks(range(len(reached)), reached)
     ax.tick_params(axis="y", length=0)
