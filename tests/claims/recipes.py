@@ -265,7 +265,7 @@ def a_better_start(ends, images, epochs, starts, real_data):
     as_written = real_data and {"xavier", "mimetic"} <= {*starts} and (epochs, images) == (2, 2000)
     best = {start: max((end for (name, _), end in ends.items() if name == start), default=0) for start in starts}
     lead = best.get("mimetic", 1) - best.get("xavier", 0)
-    claim("The mimetic start is several points ahead", lead > 0.01, when=as_written)
+    claim("the mimetic start is several points ahead", lead > 0.01, when=as_written)
 
 
 @after("starts")
