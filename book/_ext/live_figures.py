@@ -28,7 +28,7 @@ FIGURES = {
     "1.2": Live("patches", live_data.patches, "A sentence of 49 words, read like a page"),
     "2.7": Live("positions", live_data.positions, "Three tables, seen from patch 27: a stripe, a cross and a spot."),
     "3.3": Live("attention", live_data.attention, "Attention mixes what is there."),
-    "7.9": Live("recipes", live_data.recipes, "One model, two recipes."),
+    "7.2": Live("recipes", live_data.recipes, "One model, two recipes."),
     "8.5": Live("heads", live_data.heads, "A dot for each head.", live_data.every_row),
     "8.7": Live("growing", live_data.growing, "The mean over all heads and layers as the second training goes on"),
     "10.4": Live("forest", live_data.forest, "What each change does to the validation accuracy"),

@@ -9,7 +9,7 @@ _NAMES = {
     "model": "forward_features pool_tokens count_parameters cross_entropy softmax_loss_floor confusion_counts",
     "training": "mean_over_images accuracy_per_class warmup_cosine parameter_groups random_crop smooth_labels "
     "mix_pairs",
-    "recipes": "most_confused_pairs expected_calibration_error update_ema cut_and_mix split_product loss_weights",
+    "recipes": "update_ema cut_and_mix split_product most_confused_pairs expected_calibration_error loss_weights",
     "attention_maps": "record_maps mean_distance rollout weight_gradient mass_on_object hide_top",
     "pretrained": "top_k_names rename_key split_in_proj loading_report memory_of linear_probe",
     "what_matters": "effect_interval equal_width fraction_needed shift",

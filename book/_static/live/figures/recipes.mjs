@@ -1,4 +1,4 @@
-// Figure 7.9: three runs, epoch by epoch, with the learning rate that each has left.
+// Figure 7.2: three runs, epoch by epoch, with the learning rate that each has left.
 
 import { chart } from "./chart.mjs";
 import { columns, figure, number, say, slider, told } from "./stage.mjs";
