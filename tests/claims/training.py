@@ -46,7 +46,7 @@ def seed_0_never_says_five(data, said, silent, train, val, digit):
     never = [(confusion_of(f"mnist-published{seed}").sum(dim=0) == 0).any().item() for seed in SEEDS]
     claim("The third, the run with seed 0", never == [True, False, False])
     claim(None, (said != 5).all(), when=real(data))
-    claim("The model learns from 55,000 of them", len(train) == 55_000, when=real(data))
+    claim("The model learns from 55,000", len(train) == 55_000, when=real(data))
     claim("And 5,000, the validation images, are set apart", len(val) == 5_000, when=real(data))
 
 
@@ -75,7 +75,7 @@ def small_of_the_page(small):
     return small if (small.lr, small.model.embed_dim, small.seed) == (1.5e-2, 32, 0) else None
 
 
-@after("asked-again")
+@after("watch")
 def nothing_is_known_by_heart(data, asked, model, small):
     shares = [training.evaluate(model, part, small)["accuracy"] for part in asked.values()]
     claim("hardly better than new ones", shares[0] - shares[1] < 0.025, when=real(data))
@@ -91,11 +91,11 @@ def a_first_loss_far_above(clueless, few):
 
 @after("rates")
 def rates_too_low_and_too_high(by_rate, data, sick_steps):
-    low, right, high = (by_rate.get(f"rate {rate}") for rate in ("0.0003", "0.01", "1"))
+    low, right, high = (by_rate.get(f"rate {rate}") for rate in ("0.0003", "0.01", "0.3"))
     if low is not None and right is not None and high is not None:
-        fine = real(data, sick_steps >= 150)
+        fine = real(data, sick_steps >= 100)
         claim("the loss falls, but slowly", right[-30:].mean() + 0.4 < low[-30:].mean() < low[:10].mean(), when=fine)
-        claim("it leaps above $\\ln k$", high.max() > 2 * math.log(10), when=fine)
+        claim("leaps far above $\\ln k$", high.max() > 4 * math.log(10), when=fine)
 
 
 @after("misread")
@@ -122,17 +122,14 @@ def rare_fives_flatter():
 @after("recipes")
 def the_rungs_are_those_that_were_recorded(LADDER):
     made = dict(LADDER.values())
-    published, fixed, ours = made["mnist-published"], made["mnist-fixed"], made["mnist"]
+    fixed = made["mnist-fixed"]
     for name, recipe in made.items():
         for run in runs_of(name):
             kept = recipe_from_dict(run["recipe"])
             claim(None, kept.model == recipe.model and kept.lr == recipe.lr, when=recipe == RECIPES.get(name, recipe))
     claim("the last with one", [len(runs_of(name)) for name in made] == [3] * 6 + [1])
     untouched = fixed == RECIPES["mnist-fixed"]
-    claim("peaks at six times the old rate", math.isclose(fixed.lr, 6 * published.lr), when=untouched)
     claim("at a third of the rate", math.isclose(made["mnist-wide"].lr, fixed.lr / 3), when=untouched)
-    claim("nine epochs", ours.epochs == 9, when=ours == RECIPES["mnist"])
-    claim("four patches of 16 × 16", published.model.num_patches == 4)
 
 
 @after("ladder")
@@ -213,13 +210,13 @@ def the_five_comes_back(data, read):
         claim("about one in a billion", 3e-10 < typical < 3e-9)
 
 
-@after("go-on")
-def a_fresh_adam_finds_it(data, went_on, steps):
-    fine = real(data, steps >= 250)
+@after("fresh-adam")
+def a_fresh_adam_finds_it(data, went_on):
+    fine = real(data)
     two, one = went_on["two softmaxes"], went_on["one softmax"]
     claim("With one softmax, most fives are back within 100 steps", one.get(100, 0) > 0.5, when=fine)
     claim("With two it takes longer", two.get(50, 1) < one.get(50, 0), when=fine)
-    claim("yet less than an epoch", two.get(250, 0) > 0.3, when=fine)
+    claim("yet less than an epoch", two.get(200, 0) > 0.2, when=fine)
 
 
 @after("one-matrix")
@@ -243,9 +240,9 @@ def what_the_ingredients_are_worth(rows):
     claim(None, clear == helps | {"decay-all", "softmax-head"})
     base = sum(row["val_accuracy"] for row in recorded if row["variant"] == "base")
     base = 100 * base / sum(row["variant"] == "base" for row in recorded)
-    claim("it reads 97.5 % of the validation images", round(base, 1) == 97.5)
+    claim("it then reads 97.5 % of the validation images", round(base, 1) == 97.5)
     ends = [abs(end) for name in ("no-warmup", "no-clipping") for end in found[name][1:]]
-    claim("accuracy changes by 0.3 points at most", max(ends) < 0.35)
+    claim("accuracy changes by 0.0 ± 0.3 points", max(ends) < 0.35)
     claim("Weight decay and Muon are worth 1.3 points each", points["decay-0"] == points["adamw-quarter-lr"] == -1.3)
     more = [-found[name][0] / (100 - base) for name in ("decay-0", "adamw-quarter-lr")]
     claim("mistakes rise by about half", all(0.45 < share < 0.55 for share in more))
@@ -260,14 +257,9 @@ def what_the_ingredients_are_worth(rows):
     claim("augmentation was worth 0.8 points", points["no-augment"] == -0.8)
     claim("Without the falling rate, 0.9 points are gone", points["constant-lr"] == -0.9)
     claim(None, tried["adamw-quarter-lr"].lr == tried["base"].lr / 4)
-    claim("two epochs, after which", tried["base"].epochs == 2)
+    claim("in two epochs of rung 6", tried["base"].epochs == 2)
     shapes = effect(load_sweep("shapes"), "no-warmup")
     claim("leaving it out costs 6 to 32 points", (round(-shapes[2]), round(-shapes[1])) == (6, 32))
-
-
-@after("schedule")
-def the_published_run_ends_halfway(totals):
-    claim("ends halfway", abs(totals[0] / totals[1] - 0.5) < 0.01)
 
 
 @after("by-heart")

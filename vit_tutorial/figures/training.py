@@ -21,23 +21,21 @@ def confusion(counts: Int[Tensor, "k k"], classes: Sequence[str]) -> Figure:
 
 
 def losses_by_rate(losses: dict[str, Float[Tensor, " steps"]], clueless: float) -> Figure:
-    """A training loss for each learning rate, step by step; dotted, the loss of a model that knows nothing."""
+    """A training loss for each learning rate, step by step, on a log axis; dotted, that of knowing nothing."""
     fig, ax = plots.subplots(figsize=(5.6, 3.4))
-    ax.axhline(clueless, color="black", linestyle=":", linewidth=1.5, label="no idea, ln k")
+    ax.axhline(clueless, color="black", linestyle=":", linewidth=1.5, label="ln k")
     for (rate, values), colour in zip(losses.items(), itertools.cycle(plots.PALETTE[:5])):
         ax.plot(range(1, len(values) + 1), values, color=colour, label=rate)
-    top = max(values[len(values) // 2 :].max().item() for values in losses.values())
-    ax.set(xlabel="step", ylabel="training loss", ylim=(0, max(1.15 * top, 1.6 * clueless)))
-    fig.legend(loc="outside upper center", ncols=3, fontsize=11)
+    ax.set(xlabel="step", ylabel="training loss", yscale="log")
+    fig.legend(loc="outside upper center", ncols=4, fontsize=11)
     return fig
 
 
-def ladder(wrong: dict[str, Sequence[float]], dashed: float | None = None) -> Figure:
+def ladder(wrong: dict[str, Sequence[float]]) -> Figure:
     """Mistakes in per cent, on a log axis: a dot for each run, the means joined, in orange where they about halve.
 
     Args:
         wrong: of each rung's runs, from the first rung to the last.
-        dashed: mistakes of one more model, as a dashed line.
     """
     fig, ax = plots.subplots(figsize=(5.2, 4.9))
     beside = {"va": "center", "transform": ax.get_yaxis_transform()}
@@ -50,15 +48,9 @@ def ladder(wrong: dict[str, Sequence[float]], dashed: float | None = None) -> Fi
         ax.plot(runs, heights, "o", color=OURS, markersize=8, markeredgecolor="white")
         ax.text(-0.04, row, f"{row + 1} {rung}", ha="right", **beside)
         ax.text(1.03, row, f"{means[row]:.1f} %", **beside)
-    if dashed:
-        ax.axvline(dashed, color=OTHER, linestyle="--", linewidth=1.5, zorder=0)
-    ax.set(xscale="log", xlabel="wrong test images, %", ylim=(len(wrong) - 0.5, -0.5))
-    ax.set_yticks([])
-    everything = [*itertools.chain(*wrong.values()), dashed or means[0]]
-    ax.set_xlim(0.8 * min(everything), 1.25 * max(everything))
-    ticks = [
-        tick for tick in (0.5, 1, 2, 5, 10, 20, 50, 100) if 0.8 * min(everything) <= tick <= max(everything) * 1.25
-    ]
+    low, high = 0.8 * min(map(min, wrong.values())), 1.25 * max(map(max, wrong.values()))
+    ticks = [tick for tick in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100) if low <= tick <= high]
+    ax.set(xscale="log", xlabel="wrong test images, %", xlim=(low, high), ylim=(len(wrong) - 0.5, -0.5), yticks=[])
     ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     ax.minorticks_off()
     ax.grid(axis="x", alpha=0.3)
