@@ -28,10 +28,7 @@ INSTEAD = {
     "04_encoder": {"steps=200": "steps=5", "rate, 60, seed": "rate, 12, seed", "3e-3, 60, seed": "3e-3, 12, seed"}
     | {"steps=100": "steps=12"},
     "05_model": {"epochs=15": "epochs=1"},
-    "06_training": {
-        "recipe = replace(recipe, dataset=data)": "recipe = replace(recipe, dataset=data, epochs=2)",
-        "epochs=16,": "epochs=2,",
-    },
+    "06_training": {"replace(recipe, dataset=data)": "replace(recipe, dataset=data, epochs=2)", "else 40": "else 2"},
     "07_recipes": {'recipe = RECIPES["cifar10-small"]': 'recipe = replace(RECIPES["cifar10-small"], epochs=3)'},
     "08_attention_maps": {"shapes_test[:600]": "shapes_test[:200]", "trial = test[:300]": "trial = test[:30]"},
     "09_pretrained": {
