@@ -14,7 +14,7 @@ from notebook_rules import FENCE, SPAN, cells, tree
 
 # Words on the spine, without folds and exercises; 2,500 elsewhere.
 WORDS = {"03_attention": 3000, "07_recipes": 3000, "10_what_matters": 3000, "12_clinic": 3000}
-SET_UP, LINES, FOLDED_LINES = 30, 20, 150  # of the set-up, of any other cell, of all folded cells
+SET_UP, LINES, FOLDED_LINES, CELLS = 30, 20, 150, 90  # of the set-up, any other cell, all folded cells; cells at most
 DRAWS = re.compile(  # lines of code that draw, and belong into vit_tutorial/figures/
     r"\b(plt|ax|axes|fig|figure)\.\w+|\.(imshow|add_patch|set_title|annotate|colorbar|text)\(|figsize|linewidth"
 )
@@ -165,8 +165,8 @@ def _open(notebook):
     drawing = sum(bool(DRAWS.search(line)) for cell in [set_up, *rest] for line in cell.source.split("\n"))
     if lines[False] < 0.6 * sum(lines.values()) or lines[True] > FOLDED_LINES:
         yield f"{lines[False]} lines in view, {lines[True]} folded"
-    if drawing > 10 or len(notebook.cells) > 80:
-        yield f"{drawing} lines draw, at most 10 may; {len(notebook.cells)} cells, at most 80 are wanted"
+    if drawing > 10 or len(notebook.cells) > CELLS:
+        yield f"{drawing} lines draw, at most 10 may; {len(notebook.cells)} cells, at most {CELLS} are wanted"
     yield from _names_from_elsewhere(notebook)
 
 
