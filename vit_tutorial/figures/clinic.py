@@ -26,15 +26,20 @@ def _pair(names: Sequence[str], **options) -> tuple[Figure, list[Axes]]:
     return fig, list(axes[0])
 
 
-def line_up(curves: Sequence[Sequence[float]], columns: int = 4) -> Figure:
-    """Training losses by epoch: a panel for each model, its curve thick, those of all the others thin behind it."""
+def line_up(curves: Sequence[Sequence[float]], accuracies: Sequence[float], columns: int = 4) -> Figure:
+    """Training losses by epoch: a panel for each model, its curve thick, those of all the others thin behind it.
+
+    Args:
+        curves: a loss for each epoch, of each model.
+        accuracies: of each model, 0 to 1, for the titles.
+    """
     rows = -(-len(curves) // columns)
     fig, axes = plots.subplots(rows, columns, figsize=(6, 1.4 * rows), sharex=True, sharey=True, squeeze=False)
-    for ax, letter, ours in zip(axes.flat, LETTERS, curves, strict=False):
+    for ax, letter, ours, right in zip(axes.flat, LETTERS, curves, accuracies, strict=False):
         for curve in curves:
             ax.plot(range(1, len(curve) + 1), curve, color=GREY, linewidth=0.8)
         ax.plot(range(1, len(ours) + 1), ours, color=plots.PALETTE[3], linewidth=3)
-        ax.set_title(letter)
+        ax.set_title(f"{letter}: {100 * right:.0f} %")
         ax.set(ylim=(0, 2.5), yticks=(0, 1, 2))
     for ax in axes.flat[len(curves) :]:
         ax.axis("off")
@@ -78,7 +83,7 @@ def by_heart(losses: Mapping[str, Sequence[float]], level: float, note: str, nam
         if told:
             ax.text(len(curve) * 1.03, curve[-1] + 0.1, name, color=_colour(name), fontsize=12)
     ax.axhline(level, color="0.5", linestyle="--", linewidth=1)
-    ax.text(1, level - 0.05, note, va="top", fontsize=12)
+    ax.text(most * 1.03, level - 0.04, note, va="top", fontsize=12)
     ax.set(xlabel="step", ylabel="loss on 16 images", ylim=(0, 2.6), xlim=(None, most * 1.3))
     if most > 200:
         ax.set(xscale="log", xlim=(0.9, most * 2.2))
