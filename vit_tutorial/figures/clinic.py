@@ -43,6 +43,8 @@ def line_up(curves: Sequence[Sequence[float]], accuracies: Sequence[float], colu
         ax.set(ylim=(0, 2.5), yticks=(0, 1, 2))
     for ax in axes.flat[len(curves) :]:
         ax.axis("off")
+    for ax in axes.flat[max(0, len(curves) - columns) : len(curves)]:  # those without another below
+        ax.tick_params(labelbottom=True)
     fig.supxlabel("epochs", fontsize=12)
     fig.supylabel("training loss", fontsize=12)
     return fig
@@ -197,6 +199,7 @@ def moved_rows(moved: Float[Tensor, " n"]) -> Figure:
     ax.bar(range(len(moved)), moved, color=SICK)
     ax.text(0, 0.03 * moved.max(), f"{moved[0]:.2g}", color=SICK, ha="center")
     ax.set(xlabel="row of the position table (0: class token)", ylabel="largest change")
+    ax.set_xticks(range(0, len(moved), 4))
     return fig
 
 
