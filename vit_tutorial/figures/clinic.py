@@ -15,6 +15,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def _colour(name: str) -> str:
+    """Blue for a healthy model, orange for a sick one."""
     return HEALTHY if "healthy" in name else SICK
 
 
