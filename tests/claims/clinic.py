@@ -71,7 +71,7 @@ def what_it_costs_on_photographs(rows, gains, against_twin):
         "there's no clear difference from its twin (−2 to 5 points)",
         [round(end) for end in against_twin(across, "val")[1:]] == [-2, 5],
     )
-    claim("On the test set, in our copy sorted by class, it loses 24 points", round(gains[across][0]) == -24)
+    claim("On the test set, sorted by class in our copy, it loses 24 points", round(gains[across][0]) == -24)
 
 
 def clinic_broke():
@@ -95,8 +95,8 @@ def the_usual_checks_catch_two(heart, few_labels):
 
 @after("floor")
 def a_floor_stays_a_floor(stubborn, lowest):
-    claim("a floor that a thousand steps don't break", lowest - 1e-4 < min(stubborn["sick"]) < 1.6)
-    claim(None, len(stubborn["sick"]) == 1000 and stubborn["healthy"][-1] < 0.1)
+    claim("a floor that three hundred steps don't break", lowest - 1e-4 < min(stubborn["sick"]) < 1.6)
+    claim(None, len(stubborn["sick"]) == 300 and stubborn["healthy"][-1] < 0.1)
     claim(None, abs(F.cross_entropy(torch.eye(10), torch.arange(10)).item() - lowest) < 1e-4)
     claim(None, round(lowest, 2) == 1.46)
 
@@ -254,7 +254,7 @@ def diagnose_catches_all(checks, models, findings, gains):
 @after("yours")
 def two_bugs_by_weights_alone(tutorial):
     bugs = [finding.bug for finding in diagnose(tutorial)]
-    claim("diagnose finds two bugs in the tutorial's", bugs == ["softmax before cross-entropy", "no final norm"])
+    claim("finds two bugs in the tutorial's", bugs == ["softmax before cross-entropy", "no final norm"])
 
 
 @after("mine")

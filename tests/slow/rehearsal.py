@@ -45,7 +45,7 @@ INSTEAD = {
     | {"range(32)": "range(1)", "for _ in range(6)": "for _ in range(1)"},  # once is enough where no time counts
     "12_clinic": {
         "epochs=10, batch_size=64": "epochs=2, batch_size=64",
-        "steps = 1000": "steps = 50",
+        "steps = 300": "steps = 50",
         "seeds, kinds = range(8)": "seeds, kinds = range(2)",
     },
 }
