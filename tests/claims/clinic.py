@@ -146,7 +146,7 @@ def strips_and_squares(grids, models, accuracy, CONFIG):
 def colours_change_hands(grafts, accuracy):
     twin, scratch, given, mended = map(accuracy, grafts.values())
     claim("With the healthy weights, most answers are wrong", given < 0.5)
-    claim("between the first two rows it's luck", abs(scratch - twin) < 0.1)
+    claim("so the gap between the first two rows is luck", abs(scratch - twin) < 0.1)
     claim(None, abs(mended - twin) < 0.01)
 
 
