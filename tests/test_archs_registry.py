@@ -35,6 +35,7 @@ PARTS = {
     "patient:batch-sized class token": patients.BatchSizedClassToken,
     "patient:head on all tokens": patients.HeadOnAllTokens,
     "patient:no position on the class token": patients.NoClassPosition,
+    "patient:softmax over the wrong axis": ViT,
 }
 
 

@@ -322,6 +322,43 @@ def test_other_scales_are_named_by_their_number(scale, word, fused):
     assert finding.bug == "scale by √dim" and word in finding.evidence
 
 
+@pytest.mark.parametrize(("axis", "word"), [(-2, "the queries"), (1, "the heads"), (0, "the images")])
+def test_softmax_over_another_axis_is_named(axis, word):
+    def attend(q, k, v):
+        return (q @ k.mT * q.shape[-1] ** -0.5).softmax(dim=axis) @ v
+
+    found = diagnose(ViT(RECTANGLE, attend=attend))
+    assert [finding.bug for finding in found if "axis" in finding.bug] == ["softmax over the wrong axis"]
+    assert word in found[-1].evidence and len(found) == 1 + (axis == 0)  # the last mixes images, which is found as well
+
+
+class StudentAttention(nn.Module):
+    """Queries, keys and values by a layer each, and a softmax that forgot what its axes are."""
+
+    def __init__(self, dim, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.query, self.key, self.value, self.out = (nn.Linear(dim, dim) for _ in range(4))
+
+    def forward(self, x):
+        q, k, v = (
+            rearrange(part(x), "b n (h hd) -> b h n hd", h=self.num_heads)
+            for part in (self.query, self.key, self.value)
+        )
+        scores = q @ k.transpose(2, 3) / q.shape[-1] ** 0.5
+        return self.out(rearrange(torch.softmax(scores, dim=1) @ v, "b h n hd -> b n (h hd)"))
+
+
+def test_softmax_over_another_axis_as_students_write_it():
+    model = ViT(RECTANGLE)
+    model.blocks[1].attn = StudentAttention(24, 3)
+    (finding,) = diagnose(model)
+    assert (
+        finding.bug == "softmax over the wrong axis"
+        and "in block 1 the softmax runs over the heads" in finding.evidence
+    )
+
+
 class OutputPerToken(ViT):
     def forward(self, images):
         return self.head(self.forward_features(images))
@@ -516,6 +553,7 @@ def test_any_model_by_its_outputs(bug, conv):
     assert [finding.bug for finding in found] == READERS[bug]
     assert all(any(letter.isdigit() for letter in finding.evidence) for finding in found)
     cannot = {"colours last", "no final norm", "per-head slices", "scale by √dim", "no position on the class token"}
+    cannot.add("softmax over the wrong axis")
     assert set(found.not_run) == cannot
     assert cannot | set(TESTS_OF_OUTPUTS) > set(TESTS) - {"dead residual norm", "batch-sized class token"}
 

@@ -16,6 +16,7 @@ from vit_tutorial.clinic import (
     ReshapedPatches,
     SequenceFirstAttention,
     SlicedHeads,
+    attention_over_queries,
     attention_scaled_by_dim,
     best_on_test,
     best_on_validation,
@@ -132,6 +133,17 @@ def test_the_wrong_scale_is_a_smaller_query():
     )
 
 
+def test_over_the_queries_each_key_hands_out_one_value_in_all():
+    q, k = torch.zeros(2, 1, 1, 2, 2)
+    v = torch.tensor([[1.0, 3.0], [5.0, 7.0]])[None, None]
+    # Equal scores: each query gets half of each value, as it does over the keys. With a third query it's a third.
+    torch.testing.assert_close(attention_over_queries(q, k, v), torch.tensor([[[[3.0, 5.0]] * 2]]))
+    q = torch.zeros(1, 1, 3, 2)
+    torch.testing.assert_close(attention_over_queries(q, k, v), torch.tensor([[[[2.0, 10 / 3]] * 3]]))
+    q, k, v = torch.randn(3, 2, 3, 5, 8)
+    torch.testing.assert_close(attention_over_queries(q, k, v).sum(dim=-2), v.sum(dim=-2), rtol=1e-4, atol=1e-5)
+
+
 def test_a_class_token_without_a_position_learns_it_by_itself():
     healthy, sick, images = seeded("healthy"), seeded("no position on the class token"), torch.randn(IMAGES)
     with torch.no_grad():
@@ -162,6 +174,7 @@ IMPOSSIBLE = [
     ("head on all tokens", {"pool": "mean"}, "pool 'cls'"),
     ("no position on the class token", {"pos_embed": "none"}, "pool 'cls' and positions"),
     ("per-head slices", {"num_heads": 1}, "num_heads above 1"),
+    ("softmax over the wrong axis", {"pool": "mean", "patch_size": (12, 8)}, "more than one token"),
     ("colours last", {"in_chans": 1}, "in_chans above 1"),
     ("colours last", {"patch_size": 1}, "several pixels"),
     ("reshape without permute", {"patch_size": (4, 8), "in_chans": 1}, "more than one patch in a row"),
@@ -179,6 +192,6 @@ def test_unknown_patients_are_refused():
         make_patient("flu", CONFIG)
 
 
-def test_there_are_twelve_and_healthy_is_the_vit():
-    assert len(PATIENTS) == 12 and all(name == patient.name for name, patient in PATIENTS.items())
+def test_there_are_thirteen_and_healthy_is_the_vit():
+    assert len(PATIENTS) == 13 and all(name == patient.name for name, patient in PATIENTS.items())
     assert type(seeded("healthy")) is ViT

@@ -6,12 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from vit_tutorial import Attention, PatchEmbed, ViT, ViTConfig
+from vit_tutorial import Attention, PatchEmbed, ViT, ViTConfig, fused_attention, plain_attention
 from vit_tutorial.clinic import (
     CannotTell,
     ReshapedPatches,
     SlicedHeads,
     any_batch_size,
+    attention_over_queries,
+    attention_scaled_by_dim,
     best_on_test,
     best_on_validation,
     chosen_without_the_test_set,
@@ -24,6 +26,7 @@ from vit_tutorial.clinic import (
     outputs_are_probabilities,
     patch_order_matters,
     patches_stay_together,
+    weights_sum_to_one,
 )
 from vit_tutorial.clinic.symptoms import choices_of_epoch, count_dependencies, evaluating, moved_by_patch
 
@@ -158,3 +161,11 @@ def test_choices_of_an_epoch():
     assert choices_of_epoch(best_on_test) == [0, 1, 2, 3, 4, 5] and not chosen_without_the_test_set(best_on_test)
     assert choices_of_epoch(best_on_validation) == [3] * 6 and chosen_without_the_test_set(best_on_validation)
     assert choices_of_epoch(last_epoch) == [5] * 6 and chosen_without_the_test_set(last_epoch)
+
+
+def test_weights_that_sum_to_one():
+    for attend in (plain_attention, fused_attention, attention_scaled_by_dim):  # a wrong scale still gives means
+        assert weights_sum_to_one(attend)
+    assert not weights_sum_to_one(attention_over_queries)
+    for axis in (0, 1):  # the images, the heads
+        assert not weights_sum_to_one(lambda q, k, v, axis=axis: (q @ k.mT).softmax(dim=axis) @ v)

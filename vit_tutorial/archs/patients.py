@@ -1,4 +1,4 @@
-"""Twelve sick Vision Transformers: each has one bug, as the smallest change to a healthy model (chapter 12)."""
+"""Thirteen sick Vision Transformers: each has one bug, as the smallest change to a healthy model (chapter 12)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -110,6 +110,14 @@ def attention_scaled_by_dim(
     """Scores divided by √dim of the whole token; the paper divides by √head_dim."""
     dim = q.shape[1] * q.shape[3]
     return F.scaled_dot_product_attention(q, k, v, scale=dim**-0.5)
+
+
+def attention_over_queries(
+    q: Float[Tensor, "b h n hd"], k: Float[Tensor, "b h m hd"], v: Float[Tensor, "b h m hd"]
+) -> Float[Tensor, "b h n hd"]:
+    """The softmax runs over the queries: each key's weights sum to 1, and a query's to anything from 0 to n."""
+    scores = q @ k.mT * q.shape[-1] ** -0.5
+    return scores.softmax(dim=-2) @ v
 
 
 class BatchSizedClassToken(ViT):
@@ -284,9 +292,17 @@ PATIENTS = {
             needs=_HAS_CLASS_POSITION,
         ),
         Patient(
+            "softmax over the wrong axis",
+            "a query's weights don't sum to 1, so that attention returns no mean of the values",
+            "found in 3 of 14 student models that we read; some take the axis of the heads",
+            lambda config: ViT(config, attend=attention_over_queries),
+            needs=("more than one token", lambda config: config.num_tokens > 1),
+        ),
+        Patient(
             "selection on the test set",
             "the reported accuracy is higher than on new images",
-            "found in many training scripts, which keep the epoch with the best test accuracy",
+            "found in many training scripts, which keep the epoch with the best test accuracy; the example deleted "
+            "from pytorch/examples kept the weights with the least loss on CIFAR-10's test images",
             select=best_on_test,
         ),
     )

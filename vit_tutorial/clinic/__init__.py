@@ -1,4 +1,4 @@
-"""Twelve sick Vision Transformers, and the tests that name their bugs (chapter 12)."""
+"""Thirteen sick Vision Transformers, and the tests that name their bugs (chapter 12)."""
 
 from vit_tutorial.archs.patients import (
     PATIENTS,
@@ -13,6 +13,7 @@ from vit_tutorial.archs.patients import (
     SequenceFirstAttention,
     SlicedHeads,
     SoftmaxHead,
+    attention_over_queries,
     attention_scaled_by_dim,
     best_on_test,
     best_on_validation,
@@ -39,6 +40,7 @@ from vit_tutorial.clinic.symptoms import (
     outputs_are_probabilities,
     patch_order_matters,
     patches_stay_together,
+    weights_sum_to_one,
 )
 
 __all__ = [
@@ -62,6 +64,7 @@ __all__ = [
     "SlicedHeads",
     "SoftmaxHead",
     "any_batch_size",
+    "attention_over_queries",
     "attention_scaled_by_dim",
     "best_on_test",
     "best_on_validation",
@@ -76,4 +79,5 @@ __all__ = [
     "outputs_are_probabilities",
     "patch_order_matters",
     "patches_stay_together",
+    "weights_sum_to_one",
 ]

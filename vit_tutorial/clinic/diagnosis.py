@@ -85,6 +85,10 @@ TESTS: dict[str, tuple[Callable[[Anatomy], str], str]] = {
         probes.class_position_is_unused,
         "Add the positions after the class token has joined, or drop row 0 of the table; both learn the same.",
     ),
+    "softmax over the wrong axis": (
+        probes.softmax_runs_over_another_axis,
+        "Take the softmax over the keys, the last axis of the scores: dim=-1.",
+    ),
 }
 # The tests that any model from images to logits can take.
 TESTS_OF_OUTPUTS: dict[str, tuple[Callable[[ExaminedModel], str], str]] = {
@@ -117,7 +121,7 @@ def diagnose(
     patch_size: int | tuple[int, int] | None = None,
     select: Callable[[History], int] | None = None,
 ) -> Diagnosis:
-    """Which of the twelve published bugs a model has.
+    """Which of thirteen published bugs a model has.
 
     There are two ways. ``diagnose(model)`` knows the parts of this package's, timm's and torchvision's Vision
     Transformers and of Hugging Face's ``ViTForImageClassification``, and runs all tests on random images.

@@ -229,8 +229,13 @@ def _num_heads(attn: nn.Module) -> int | None:
     return _first(attn, ("num_heads", "num_attention_heads", "heads", "n_heads", "head"), int)
 
 
-def _recompute(attn: nn.Module, x: Tensor, scale: float | None = None) -> Tensor | None:
-    """What attention must return, from its weights; None if their layout is not known."""
+def _recompute(attn: nn.Module, x: Tensor, scale: float | None = None, over: int = -1) -> Tensor | None:
+    """What attention must return, from its weights; None if their layout is not known.
+
+    Args:
+        scale: of the scores; 1/√head_dim if None.
+        over: the axis of the scores, ``(b, h, n, n)``, over which the softmax runs.
+    """
     three = next((names for names in SEPARATE if all(_first(attn, (name,), nn.Linear) for name in names)), ())
     proj = _first(attn, ("proj", "out_proj", "o_proj", "out", "to_out", "o"), nn.Module)
     if isinstance(attn, nn.MultiheadAttention) and attn.in_proj_weight is not None:
@@ -245,7 +250,11 @@ def _recompute(attn: nn.Module, x: Tensor, scale: float | None = None) -> Tensor
         return None
     q, k, v = rearrange(qkv, "b n (three h hd) -> three b h n hd", three=3, h=_num_heads(attn))
     q, k = getattr(attn, "q_norm", nn.Identity())(q), getattr(attn, "k_norm", nn.Identity())(k)
-    out = rearrange(F.scaled_dot_product_attention(q, k, v, scale=scale), "b h n hd -> b n (h hd)")
+    if over == -1:
+        out = F.scaled_dot_product_attention(q, k, v, scale=scale)
+    else:
+        out = (q @ k.mT * (scale or q.shape[-1] ** -0.5)).softmax(dim=over) @ v
+    out = rearrange(out, "b h n hd -> b n (h hd)")
     return proj(getattr(attn, "norm", nn.Identity())(out))
 
 
@@ -272,6 +281,29 @@ def scores_are_scaled_otherwise(examined: Anatomy) -> str:
                     )
     if not tells:
         raise CannotTell("the scale changes nothing in this attention, or its layers have unusual names")
+    return ""
+
+
+def softmax_runs_over_another_axis(examined: Anatomy) -> str:
+    """Recompute what attention returns with the softmax over each other axis of the scores."""
+    tells = False
+    with torch.no_grad():
+        attended = examined.run(examined.images).attended
+        for i, attn in enumerate(examined.attentions):
+            x, out = attended[i], _attend(attn, attended[i])
+            if (right := _recompute(attn, x)) is None:
+                continue
+            tells |= _far(_recompute(attn, x, over=-2), right) > SAME
+            if (error := _far(right, out)) < SAME:
+                continue
+            for axis, name in {-2: "queries", -3: "heads", 0: "images"}.items():
+                if _far(_recompute(attn, x, over=axis), out) < 0.01 * error:
+                    return (
+                        f"in block {i} the softmax runs over the {name}, not the keys, "
+                        f"which moves what attention returns by {error:.1%} of its length"
+                    )
+    if not tells:
+        raise CannotTell("the axis of the softmax changes nothing here, or attention's layers have unusual names")
     return ""
 
 

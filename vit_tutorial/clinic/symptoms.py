@@ -165,6 +165,12 @@ def heads_see_everything(attention: nn.Module, x: Float[Tensor, "b n d"]) -> boo
     return all(count_dependencies(attention, x, number) == x.shape[-1] for number in range(x.shape[-1]))
 
 
+def weights_sum_to_one(attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> bool:
+    """Whether ``attend(q, k, v)`` returns means of the values: if all values are 1, so is every mean of them."""
+    q, k = torch.randn(2, 2, 3, 5, 8)
+    return torch.allclose(attend(q, k, torch.ones_like(k)), torch.ones_like(q), rtol=0, atol=1e-4)
+
+
 def choices_of_epoch(select: Callable[[History], int]) -> list[int]:
     """The epochs that ``select`` chooses from six histories: only the test figures differ, best in epochs 0 to 5."""
     choices = []

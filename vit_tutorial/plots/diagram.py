@@ -46,6 +46,7 @@ PLACES = {  # where a mark may sit, as middles; a block has two norms
     "attention": [(186, 385)],
     "heads": [(380, 310)],
     "scale": [(448, 468)],
+    "softmax": [(446, 401)],
     "last norm": [(207, 553)],
     "head": [(285, 553)],
     "scores": [(324, 553)],
