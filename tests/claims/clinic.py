@@ -35,7 +35,6 @@ def the_loss_finds_three(curves, seats, right):
 
 @after("photographs")
 def what_it_costs_on_photographs(rows, gains, against_twin):
-    gains = {name: gain for name, gain in gains.items() if name != "softmax over the wrong axis"}  # not told
     clear = {name: (low > 0) or (high < 0) for name, (_, low, high) in gains.items()}
     middle = {name: effect[0] for name, effect in gains.items()}
     broke = clinic_broke()
