@@ -68,11 +68,10 @@ def roofline(peak: float, bandwidth: float, points: Mapping[str, tuple[float, fl
     ax.plot(x, roof / 1e9, color="black", linewidth=2)
     ax.fill_between(x, roof / 1e9, color=BLUE, alpha=0.1, linewidth=0)
     ax.axvline(ridge, color="grey", linestyle="--", linewidth=1)
-    for name, (intensity, rate) in points.items():
+    for i, (name, (intensity, rate)) in enumerate(sorted(points.items(), key=lambda item: item[1])):
         ax.plot(intensity, rate / 1e9, "o", color=ORANGE, markersize=8)
-        look = {"textcoords": "offset points", "fontsize": 12, "va": "center"}
-        left = intensity > ridge
-        ax.annotate(name, (intensity, rate / 1e9), (-9 if left else 9, -4), ha="right" if left else "left", **look)
+        look = {"textcoords": "offset points", "fontsize": 12, "ha": "center", "va": "center"}
+        ax.annotate(name, (intensity, rate / 1e9), (0, 13 if i % 2 else -14), **look)
     ax.set(xscale="log", yscale="log", xlabel="operations for each byte moved", ylabel="billion operations a second")
     ax.set_ylim(min(rate for _, rate in points.values()) / 4e9, 2.5 * peak / 1e9)
     top = ax.get_xaxis_transform()
@@ -104,6 +103,7 @@ def one_image(panels: Mapping[str, Mapping[str, Mapping[str, float]]]) -> "Figur
         ax.invert_yaxis()
     axes[-1, 0].set_xlabel("µs for one image")
     told = {label: dot for ax in axes[:, 0] for dot, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    told = {part: told[part] for part in colours if part in told}
     fig.legend(told.values(), told.keys(), loc="outside upper center", ncols=3)
     return fig
 
@@ -239,15 +239,17 @@ def front(
     grey = {"color": plots.COLOURS["other"], "markersize": 8, "markerfacecolor": "white", "markeredgewidth": 1.5}
     ax.plot(cost[~on], error[~on], "o", label="off the front", **grey)
     for name, x, y, is_on in zip(names, cost.tolist(), error.tolist(), on.tolist(), strict=True):
-        place, side = ((-9, -4), "right") if is_on else ((0, 12), "center")
+        place, side = ((-9, -4), "right") if is_on else ((8, 6), "left")
         look = {"ha": side, "va": "center", "fontsize": 11, "color": "black" if is_on else "#666666"}
         ax.annotate(name, (x, y), place, textcoords="offset points", **look)
     ax.set(xscale="log", yscale="log", xlabel="operations of the whole training (T: 10¹²)", ylabel="test error, %")
     ticks = [t for t in (0.5, 1, 2, 3, 5, 10, 20, 30, 50, 70) if error.min() / 1.5 < t < 1.5 * error.max()]
     ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     ax.xaxis.set_major_formatter(lambda value, _: f"{value / 1e12:,g} T")
+    spread = float(cost.max() / cost.min())
+    ax.set_xlim(float(cost.min()) / 1.5 / spread**0.3, 1.5 * float(cost.max()) * spread**0.4)  # room for names
     ax.minorticks_off()
-    ax.margins(x=0.3, y=0.15)
+    ax.margins(y=0.15)
     ax.grid(alpha=0.3)
     fig.legend(loc="outside upper center", ncols=2, fontsize=12)
     return fig
@@ -268,5 +270,5 @@ def speedrun(minutes: Sequence[float], curves: Mapping[str, Sequence[float]], to
     ax.axhline(to_beat, color=ORANGE, linestyle="--", label=told)
     ax.set(xlabel="minutes, two CPU cores", ylabel="validation accuracy, %", xlim=(0, None))
     ax.grid(alpha=0.3)
-    ax.legend(loc="lower right", fontsize=12)
+    fig.legend(loc="outside upper center", ncols=3, fontsize=12)
     return fig
