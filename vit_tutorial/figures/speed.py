@@ -63,15 +63,15 @@ def roofline(peak: float, bandwidth: float, points: Mapping[str, tuple[float, fl
     fig, ax = plots.subplots(figsize=(6, 3.8))
     ridge = peak / bandwidth
     ends = [x for x, _ in points.values()] + [ridge]
-    x = torch.logspace(torch.tensor(min(ends) / 4).log10(), torch.tensor(max(ends) * 4).log10(), 200)
+    x = torch.logspace(torch.tensor(min(ends) / 4).log10(), torch.tensor(max(ends) * 16).log10(), 200)
     roof = (x * bandwidth).clamp(max=peak)
     ax.plot(x, roof / 1e9, color="black", linewidth=2)
     ax.fill_between(x, roof / 1e9, color=BLUE, alpha=0.1, linewidth=0)
     ax.axvline(ridge, color="grey", linestyle="--", linewidth=1)
     for i, (name, (intensity, rate)) in enumerate(sorted(points.items(), key=lambda item: item[1])):
         ax.plot(intensity, rate / 1e9, "o", color=ORANGE, markersize=8)
-        look = {"textcoords": "offset points", "fontsize": 12, "ha": "center", "va": "center"}
-        ax.annotate(name, (intensity, rate / 1e9), (0, 13 if i % 2 else -14), **look)
+        look = {"textcoords": "offset points", "fontsize": 12, "va": "center", "ha": "right" if i % 2 else "left"}
+        ax.annotate(name, (intensity, rate / 1e9), (-9, -9) if i % 2 else (9, 2), **look)
     ax.set(xscale="log", yscale="log", xlabel="operations for each byte moved", ylabel="billion operations a second")
     ax.set_ylim(min(rate for _, rate in points.values()) / 4e9, 2.5 * peak / 1e9)
     top = ax.get_xaxis_transform()
@@ -238,8 +238,9 @@ def front(
     ax.plot(cost[on], error[on], "o", color=colour, markersize=10, label="on the front, by validation")
     grey = {"color": plots.COLOURS["other"], "markersize": 8, "markerfacecolor": "white", "markeredgewidth": 1.5}
     ax.plot(cost[~on], error[~on], "o", label="off the front", **grey)
+    dear = sorted(set(cost[~on].tolist()))  # their names stand a little higher and lower in turn
     for name, x, y, is_on in zip(names, cost.tolist(), error.tolist(), on.tolist(), strict=True):
-        place, side = ((-9, -4), "right") if is_on else ((8, 6), "left")
+        place, side = ((-9, -4), "right") if is_on else ((8, 6 if dear.index(x) % 2 else -6), "left")
         look = {"ha": side, "va": "center", "fontsize": 11, "color": "black" if is_on else "#666666"}
         ax.annotate(name, (x, y), place, textcoords="offset points", **look)
     ax.set(xscale="log", yscale="log", xlabel="operations of the whole training (T: 10¹²)", ylabel="test error, %")
