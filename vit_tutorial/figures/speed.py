@@ -203,10 +203,12 @@ def hours(gpus: Sequence[int], curves: Mapping[int, Sequence[float]], full: Mapp
     """
     fig, ax = plots.subplots(figsize=(6, 3.7))
     for (cables, times), colour in zip(curves.items(), (ORANGE, BLUE, plots.PALETTE[2], "black"), strict=False):
-        minutes = 60 * times[gpus.index(at)]
-        told = f"{cables} cable{'s' * (cables > 1)} (full at {full[cables]:,}): {minutes:.0f} min"
+        shown = min(at, gpus[-1])
+        minutes = 60 * times[gpus.index(shown)]
+        until = f" (full at {full[cables]:,})" if full[cables] in gpus else ""
+        told = f"{cables} cable{'s' * (cables > 1)}{until}: {minutes:.0f} min"
         ax.plot(gpus, times, color=colour, linewidth=2.5, label=told)
-        ax.plot(at, minutes / 60, "o", color=colour, markersize=9)
+        ax.plot(shown, minutes / 60, "o", color=colour, markersize=9)
         if full[cables] in gpus:
             ax.plot(full[cables], times[gpus.index(full[cables])], "|", color=colour, markersize=16, markeredgewidth=2)
     ax.set(xscale="log", yscale="log", xlabel="GPUs", ylabel="training time")
@@ -267,7 +269,12 @@ def speedrun(minutes: Sequence[float], curves: Mapping[str, Sequence[float]], to
     fig, ax = plots.subplots(figsize=(6, 3.6))
     for i, (name, curve) in enumerate(curves.items()):
         look = {"color": BLUE, "linewidth": 2.5, "zorder": 2} if i == 0 else {"color": WAIT, "linewidth": 1}
-        ax.plot(minutes[: len(curve)], curve, label=name if i == 0 else "_" if i > 1 else "other seeds", **look)
+        ax.plot(
+            minutes[: len(curve)],
+            curve[: len(minutes)],
+            label=name if i == 0 else "_" if i > 1 else "other seeds",
+            **look,
+        )
     ax.axhline(to_beat, color=ORANGE, linestyle="--", label=told)
     ax.set(xlabel="minutes, two CPU cores", ylabel="validation accuracy, %", xlim=(0, None))
     ax.grid(alpha=0.3)
