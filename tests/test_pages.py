@@ -60,7 +60,7 @@ def test_the_front_page_s_figures():
 
 def test_the_settings_of_running_it_are_read():
     quick = {stem for stem in CHAPTERS if 'os.environ.get("VIT_TUTORIAL_BUDGET", "full" if device' in code_of(stem)}
-    assert quick == {"06_training", "07_recipes", "10_what_matters", "11_speed"}
+    assert quick == {"06_training", "07_recipes", "10_what_matters"}
     settings, read = (
         set(re.findall(r"VIT_TUTORIAL_\w+", page(f))) for f in ("book/running.md", "vit_tutorial/data/load.py")
     )

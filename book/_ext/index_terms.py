@@ -41,6 +41,7 @@ TERMS = {
     "Thirty changes, three data sets": "ablation, sweep",
     "A ResNet beside it": "cnn, convolution",
     "How fast could it be?": "utilization, mfu",
+    "What memory allows": "roofline, arithmetic intensity, memory bandwidth",
     "The model’s ladder": "bf16",
     "The checklist": "debugging",
 }
