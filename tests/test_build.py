@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import build
@@ -60,6 +62,31 @@ def test_a_notebook_runs_once_and_jupyter_book_finds_what_it_gave(checkout, monk
     assert "no good: 1" in capfd.readouterr().out
     with pytest.raises(SystemExit, match=r"not executed yet: 02_other\.ipynb"):
         build.html()
+
+
+def test_claims_run_with_their_chapter_and_are_not_kept(checkout, monkeypatch, capfd):
+    (checkout / "tests/claims").mkdir(parents=True)
+    shutil.copy(ROOT / "tests/claiming.py", checkout / "tests")
+    monkeypatch.setattr(build.claiming, "CLAIMS", checkout / "tests/claims")
+    notebook = new_notebook(cells=[new_markdown_cell("# Title"), new_code_cell("n = 4", id="one")])
+    nbformat.write(notebook, checkout / "notebooks/01_good.ipynb")
+    seen = [keys()["01_good"]]
+    for number in (5, 4):
+        lines = [
+            "from claiming import after, claim",
+            "@after('one')",
+            "def _(n):",
+            f"    claim('as told', n == {number})",
+        ]
+        (checkout / "tests/claims/good.py").write_text("\n".join(lines))
+        build.claiming.module.cache_clear()
+        seen.append(keys()["01_good"])
+        with pytest.raises(SystemExit) if number == 5 else nullcontext():
+            build.execute(chapters=["01_good"])
+        assert ("the text says “as told”; here: n = 4" in capfd.readouterr().out) == (number == 5)
+    assert len(set(seen)) == 3
+    [kept] = build.KEPT.glob("01_good-*.ipynb")
+    assert [cell.source for cell in nbformat.read(kept, as_version=4).cells] == ["# Title", "n = 4"]
 
 
 def test_the_oldest_results_go_and_a_book_to_be_published_lacks_nothing(checkout, monkeypatch):
