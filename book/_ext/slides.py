@@ -71,10 +71,12 @@ def shown(element: nodes.Element, after: nodes.Element) -> Iterator[tuple[bool, 
         yield False, [nodes.rubric("", "", *above[-1], **{"heading-level": 3}), *task]
     elif "cell" in classes and "tag_hide-cell" not in classes:
         texts = [element[0], *chain(*(output.findall(nodes.literal_block) for output in element[1:]))]
-        if "tag_hide-input" not in classes:
+        images = list(element.findall(nodes.image))
+        only_draws = images and "\n" not in texts[0].astext().strip()
+        if "tag_hide-input" not in classes and not only_draws:
             short = sum(text.astext().count("\n") for text in texts) < LINES
             yield from [(True, texts)] if short else [(True, [text]) for text in texts]
-        if images := list(element.findall(nodes.image)):
+        if images:
             caption, output = words(after), nodes.container("", *images, classes=["cell_output"])
             caption["classes"] = ["figure-caption"]
             shows = [nodes.container("", output, classes=["cell"]), caption]
