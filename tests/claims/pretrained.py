@@ -60,7 +60,7 @@ def the_standard_deviation_is_to_blame(halves, right_on, shapes_model, drawings,
 
 @after("temple")
 def a_temple_is_a_truck(ten_words):
-    claim("It says truck, 90 % sure", ten_words[0][0] == "truck" and near(ten_words[0][1], 0.9))
+    claim("It says truck, nearly 90 % sure", ten_words[0][0] == "truck" and 0.85 < ten_words[0][1] < 0.9)
 
 
 @after("published")
@@ -105,7 +105,7 @@ def seed_zero_drew_their_heads(readers):
     small = "cifar10-small"
     claim("chapter 7's small model gets 85 %", near(right.get((small, 0), 0), 0.85), when=small in readers)
     claim("(cosine similarity 0.79)", round(alike.get((small, 0), 0), 2) == 0.79, when=small in readers)
-    claim("the shapes' far (0.19)", round(alike["shapes", 0], 2) == 0.19)
+    claim("the shapes' most (0.19)", round(alike["shapes", 0], 2) == 0.19)
 
 
 @after("refusals")

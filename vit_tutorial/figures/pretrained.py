@@ -117,7 +117,7 @@ def grown(versions: Mapping[str, Float[Tensor, "3 H W"]], patch_size: int) -> "F
         for cut in range(0, side + 1, patch_size):
             ax.axhline(cut, color="white", linewidth=0.8)
             ax.axvline(cut, color="white", linewidth=0.8)
-        ax.set_title(textwrap.fill(title, 14), fontsize=12)
+        ax.set_title(textwrap.fill(title, 10), fontsize=12)
         ax.axis("off")
     return fig
 
@@ -130,13 +130,14 @@ def two_tables(accuracies: Mapping[str, Mapping[str, float]], as_trained: float)
     fig, ax = plots.subplots(figsize=(6.4, 3.4))
     colours = [COLOURS["other"], COLOURS["shapes"], *PALETTE]
     tables = list(next(iter(accuracies.values())))
+    starts = [(0.4 * len(tables) + 0.2) * group for group in range(len(accuracies))]
     for place, (table, colour) in enumerate(zip(tables, colours, strict=False)):
-        at = [group + 0.4 * place for group in range(len(accuracies))]
+        at = [start + 0.4 * place for start in starts]
         heights = [found[table] for found in accuracies.values()]
         bars = ax.bar(at, heights, 0.38, color=colour, label=table)
         ax.bar_label(bars, [f"{height:.1%}" for height in heights], padding=2, fontsize=11)
     ax.axhline(as_trained, color="dimgrey", linestyle=":", zorder=0)
-    middles = [group + 0.2 * (len(tables) - 1) for group in range(len(accuracies))]
+    middles = [start + 0.2 * (len(tables) - 1) for start in starts]
     ax.set_xticks(middles, [textwrap.fill(way, 15) for way in accuracies])
     ax.tick_params(axis="x", length=0)
     ax.set(ylabel="accuracy", ylim=(0, 1.1), yticks=(0, 0.5, 1))

@@ -61,7 +61,7 @@ def every_pair(base: Float[Tensor, " n"], changed: Float[Tensor, " m"], names: t
     ax.plot(base, high, "o", changed, low, "o", color="#7F7F7F", markersize=8)
     ax.set_yticks([1, 0], [name.replace(" ", "\n", 1) for name in names])
     ax.tick_params(axis="y", length=0)
-    ax.margins(x=0.27, y=0.2)
+    ax.margins(x=0.32, y=0.2)
     ax.set_xlabel("validation accuracy, per cent")
     ax.spines["left"].set_visible(False)
     return fig
