@@ -64,11 +64,13 @@ def only_the_right_way_comes_back(back, back_from_wrong, image):
 
 
 @after("train-both")
-def the_scramble_costs(scores):
+def the_scramble_costs(scores, accuracy_with, cuts):
     patches, scrambled = (torch.tensor(values) for values in scores.values())
     claim("about 86 % of new digits", 0.82 < patches.mean() < 0.9)
     claim("scrambled about 72 %", 0.66 < scrambled.mean() < 0.79)
     claim("every seed agrees", patches.min() > scrambled.max())
+    small = [accuracy_with(cut, 0, patch_size=2) for cut in cuts.values()]
+    claim("then half a line, and the scramble wins", small[1] > small[0])
 
 
 @after("clinic-rows")
@@ -97,8 +99,8 @@ def a_convolution_is_a_matrix(from_linear, from_conv):
 
 
 @after("colours-last")
-def the_same_once_the_columns_move(as_it_was, moved, from_conv):
-    torch.testing.assert_close(moved, from_conv, rtol=1e-4, atol=1e-5)
+def the_same_once_the_columns_move(as_it_was, columns_moved, from_conv):
+    torch.testing.assert_close(columns_moved, from_conv, rtol=1e-4, atol=1e-5)
     claim(
         "such weights don't fit a model that flattens patches colours first", (as_it_was - from_conv).abs().max() > 0.01
     )

@@ -17,20 +17,24 @@ MARK = plots.PALETTE[4]  # marks a patch
 BEHIND_A_MIRROR = (("white", "-"), ("#1F1F4F", (0, (1.5, 1))))  # colours and dashes of its frame
 
 
-def letters(patches: Float[Tensor, "4 16"], order: Sequence[int]) -> Figure:
-    """Four patches of a letter, each with its number and colour, as they were and in another order."""
+def letters(patches: Float[Tensor, "n p"], order: Sequence[int]) -> Figure:
+    """The patches of a letter, each with its number and colour, as they were and in another order."""
     fig, ax = plots.subplots(figsize=(6, 2.6))
-    blanks = (0, 0), (3, 0), (0, 3), (3, 3)  # a blank pixel of each, for its number
-    for left, numbers in ((0, range(4)), (14, order)):
+    across, side = (math.isqrt(size) for size in patches.shape)
+    step = 1.1 * side
+    whole = across * step - 0.1 * side
+    for left, numbers in ((0, range(len(patches))), (1.667 * whole, order)):
         for place, number in enumerate(numbers):
-            x, y = left + 4.4 * (place % 2), 4.4 * (place // 2)
-            ax.add_patch(Rectangle((x, y), 4, 4, color="0.94", linewidth=0))
-            for dy, dx in patches[number].reshape(4, 4).nonzero().tolist():  # a little wide: no seam shows
-                ax.add_patch(Rectangle((x + dx, y + dy), 1.02, 1.02, linewidth=0, color=plots.PALETTE[number]))
-            x, y = x + blanks[number][0] + 0.5, y + blanks[number][1] + 0.5
-            ax.text(x, y, number, fontsize=13, ha="center", va="center_baseline")
-    ax.text(11.25, 4.3, "→", fontsize=20, ha="center", va="center")
-    ax.set(xlim=(-0.1, 22.6), ylim=(8.6, -0.1), aspect="equal")
+            x, y = left + step * (place % across), step * (place // across)
+            ax.add_patch(Rectangle((x, y), side, side, color="0.94", linewidth=0))
+            colour = plots.PALETTE[number % len(plots.PALETTE)]
+            for dy, dx in patches[number].reshape(side, side).nonzero().tolist():  # a little wide: no seam shows
+                ax.add_patch(Rectangle((x + dx, y + dy), 1.02, 1.02, linewidth=0, color=colour))
+            down, right = (2 * part >= across for part in divmod(number, across))  # its number: in the outer corner
+            corner = x + (side - 1) * right + 0.5, y + (side - 1) * down + 0.5
+            ax.text(*corner, number, fontsize=13, ha="center", va="center_baseline")
+    ax.text(1.333 * whole, whole / 2, "→", fontsize=20, ha="center", va="center")
+    ax.set(xlim=(-0.1, 2.667 * whole + 0.2), ylim=(whole + 0.2, -0.1), aspect="equal")
     ax.axis("off")
     return fig
 
@@ -68,8 +72,11 @@ def seen_from(
 
 def dials(num_hands: int, num_positions: int, dim: int) -> Figure:
     """The first hands of a table with ``dim`` columns, at the first positions: fast ones spread, slow ones stay."""
-    fig, axes = plots.subplots(1, num_hands, figsize=(6, 2.2), squeeze=False)
-    for i, ax in enumerate(axes[0]):
+    down, across = math.ceil(num_hands / 4), min(num_hands, 4)
+    fig, axes = plots.subplots(down, across, figsize=(6, 2.2 * down), squeeze=False)
+    for ax in axes.flat[num_hands:]:
+        ax.axis("off")
+    for i, ax in enumerate(axes.flat[:num_hands]):
         speed = 10000 ** (-2 * i / dim)  # radians per step
         ax.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.7"))
         for p in range(num_positions):
