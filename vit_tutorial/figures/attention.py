@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from itertools import cycle
 
 import matplotlib.pyplot as plt
 import torch
@@ -75,11 +76,12 @@ def on_one_sheet(
 
 
 def inside_the_triangle(
-    values: Float[Tensor, "n 2"], outputs: Float[Tensor, "n 2"], weights: Float[Tensor, "n n"], names: Sequence[str]
+    values: Float[Tensor, "n vd"], outputs: Float[Tensor, "n vd"], weights: Float[Tensor, "n n"], names: Sequence[str]
 ) -> Figure:
-    """The values as squares in the plane, and the outputs as dots between them; lines as thick as its weights hold
-    the first output."""
+    """The values as squares in the plane, by their first two numbers, and the outputs as dots between them; lines as
+    thick as its weights hold the first output."""
     fig, ax = subplots(figsize=(5.6, 3.4))
+    values, outputs = values[:, :2], outputs[:, :2]
     around = torch.atan2(*(values - values.mean(dim=0)).T).argsort()  # corner after corner
     ax.add_patch(plt.Polygon(values[around], color="0.93"))
     for value, weight in zip(values, weights[0], strict=True):
@@ -160,7 +162,8 @@ def with_and_without_root(
     fig, axes = subplots(1, 2, figsize=(6.2, 3.3))
     titles = ("tokens a row reads from", "length of the gradient")
     for ax, lines, title in zip(axes, (read, gradients), titles, strict=True):
-        for (label, line), mark, colour in zip(lines.items(), ("o-", "s--"), (VIOLET, "#7F7F7F"), strict=True):
+        looks = cycle(zip(("o-", "s--", "^:", "D-."), (VIOLET, "#7F7F7F", *TOKENS), strict=False))
+        for (label, line), (mark, colour) in zip(lines.items(), looks, strict=False):
             ax.plot(list(line), list(line.values()), mark, color=colour, label=label)
         ax.set(xscale="log", yscale="log", title=title)
         ax.set_xlabel("head_dim", fontsize=12)
@@ -275,9 +278,9 @@ def memory_and_time(
         memory, time: bytes and seconds of each way to run the layer.
     """
     fig, axes = subplots(1, 2, figsize=(6.6, 3.4))
-    inks = [COLOURS["projection"], VIOLET, "0.1", *TOKENS]
+    looks = ["o:", "s--", "D-", "^-.", "v:"], [COLOURS["projection"], VIOLET, "0.1", *TOKENS]
     for ax, lines, unit, title in ((axes[0], memory, 1e6, "peak memory (MB)"), (axes[1], time, 1e-3, "milliseconds")):
-        for (name, line), mark, ink in zip(lines.items(), ["o:", "s--", "D-", "^-.", "v:"], inks, strict=False):
+        for (name, line), mark, ink in zip(lines.items(), *map(cycle, looks), strict=False):
             ring = {"markersize": 11, "markerfacecolor": "none"} if mark == "o:" else {}  # around the others' marks
             ax.plot(tokens, [value / unit for value in line], mark, color=ink, label=name, **ring)
         ax.set(xscale="log", yscale="log", title=title)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 
 import matplotlib.pyplot as plt
 import torch
@@ -81,7 +82,7 @@ def tokens_differ(differ: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
         differ: by the kind of stack, fractions before the first block and after each, for each initialization.
     """
     fig, ax = plots.subplots(figsize=(6, 3.2))
-    for (name, runs), (colour, marker, style) in zip(differ.items(), STYLES, strict=False):
+    for (name, runs), (colour, marker, style) in zip(differ.items(), cycle(STYLES), strict=False):
         for number, run in enumerate(runs):
             label = name if number == 0 else None
             ax.plot([100 * value for value in run], marker + style, ms=4, lw=1.5, color=colour, label=label)
@@ -133,7 +134,7 @@ def gates(x: Float[Tensor, " n"], factors: Mapping[str, Float[Tensor, " n"]]) ->
     """What activation functions multiply their input by, left, and what comes out, right."""
     fig, axes = plots.subplots(1, 2, figsize=(6.2, 2.8), sharex=True)
     looks = [("0.5", "--"), (COLOURS["mlp"], "-"), (PALETTE[0], ":"), (PALETTE[4], "-.")]
-    for (name, factor), (colour, style) in zip(factors.items(), looks, strict=False):
+    for (name, factor), (colour, style) in zip(factors.items(), cycle(looks), strict=False):
         for ax, y in zip(axes, (factor, x * factor), strict=True):
             ax.plot(x, y, style, color=colour, lw=2.5, label=name)
     axes[0].set_title("x is multiplied by")
@@ -152,7 +153,7 @@ def explained(curves: Mapping[str, Float[Tensor, "seeds t"]], every: int) -> Fig
         every: training steps between two values.
     """
     fig, ax = plots.subplots(figsize=(6, 3.2))
-    for (name, runs), (colour, marker, style) in zip(curves.items(), STYLES, strict=False):
+    for (name, runs), (colour, marker, style) in zip(curves.items(), cycle(STYLES), strict=False):
         at = [every * (i + 1) for i in range(runs.shape[1])]
         for number, run in enumerate(runs):
             label = name if number == 0 else None
@@ -172,7 +173,7 @@ def losses_by_rate(reached: Mapping[tuple[str, float], Sequence[float]], guessin
     fig, ax = plots.subplots(figsize=(6, 3.3))
     names = list(dict.fromkeys(name for name, _ in reached))
     looks = [(STREAM, "o", "-"), (OTHER, "s", "-"), (PALETTE[2], "^", "--"), (PALETTE[3], "D", "--")]
-    for place, (name, (colour, marker, style)) in enumerate(zip(names, looks, strict=False)):
+    for place, (name, (colour, marker, style)) in enumerate(zip(names, cycle(looks), strict=False)):
         rates = sorted(rate for other, rate in reached if other == name)
         centres = [rate * 1.2 ** (place - (len(names) - 1) / 2) for rate in rates]  # beside the others
         ax.plot(centres, [sum(reached[name, r]) / len(reached[name, r]) for r in rates], style, color=colour)
@@ -218,7 +219,7 @@ def twins(runs: Mapping[str, Sequence[Sequence[float]]], window: int = 10) -> Fi
     """
     fig, ax = plots.subplots(figsize=(6, 3))
     looks = [("0.25", "--"), (COLOURS["norm"], "-"), (STREAM, ":"), (OTHER, "-.")]
-    for (name, seeds), (colour, style) in zip(runs.items(), looks, strict=False):
+    for (name, seeds), (colour, style) in zip(runs.items(), cycle(looks), strict=False):
         for number, losses in enumerate(seeds):
             near = min(window, len(losses))
             smooth = F.avg_pool1d(torch.tensor([losses]), near, stride=1)[0]
