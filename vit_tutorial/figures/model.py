@@ -134,13 +134,13 @@ def discs(
     side = pictures.shape[-1]
     middles = torch.arange(side // patch) * patch + (patch - 1) / 2
     y, x = torch.meshgrid(middles, middles, indexing="ij")
-    largest = 420 * (16 / count * patch / side) ** 2  # as wide as a patch
+    area = 420 * (4 / count) ** 2  # of a picture's discs together
     for row, (name, weights) in zip(axes, rows.items(), strict=True):
         row[0].set_ylabel(name, fontsize=12, rotation=0, ha="right", va="center")
         for ax, picture, title, seen in zip(row, pictures, titles, weights.cpu(), strict=True):
             _paper(ax, 0.55 * picture, patch)  # grey, so that a disc shows on ink
-            ax.scatter(x.flatten(), y.flatten(), s=largest * seen, color=plots.COLOURS["class token"], alpha=0.85)
-            if row is axes[0]:
+            ax.scatter(x.flatten(), y.flatten(), s=area * seen, color=plots.COLOURS["class token"], alpha=0.85)
+            if ax.get_subplotspec().is_first_row():
                 ax.set_title(str(title))
     return fig
 
