@@ -51,9 +51,13 @@ def seed_0_never_says_five(data, said, silent, train, val, digit):
 
 
 @after("best-of-twenty")
-def the_best_of_twenty_was_lucky(scores, truth):
+def the_best_of_twenty_was_lucky(scores, truth, images_read):
     lucky = 100 * (scores.amax(dim=1) - truth).mean()
-    claim("Half a point, by luck alone", 0.4 < lucky < 0.6, when=scores.shape[1] == 20 and truth == 0.92)
+    claim(
+        "Half a point, by luck alone",
+        0.4 < lucky < 0.6,
+        when=(scores.shape[1], truth, images_read) == (20, 0.92, 10_000),
+    )
 
 
 @after("adam-step")

@@ -78,7 +78,8 @@ def digits(
     fig, axes = plots.subplots(rows, columns, figsize=(1.2 * columns, 1.5 * rows), squeeze=False)
     for ax in axes.flat[len(pictures) :]:
         ax.axis("off")
-    for i, (ax, picture, title) in enumerate(zip(axes.flat, pictures, titles, strict=False)):
+    for i, (picture, title) in enumerate(zip(pictures, titles, strict=True)):
+        ax = axes.flat[i]
         _paper(ax, picture, patch)
         style = {"color": ORANGE, "weight": "bold"} if i in wrong else {}
         ax.set_title(str(title), **style)
@@ -133,12 +134,13 @@ def discs(
     side = pictures.shape[-1]
     middles = torch.arange(side // patch) * patch + (patch - 1) / 2
     y, x = torch.meshgrid(middles, middles, indexing="ij")
+    area = 420 * (4 / count) ** 2  # of a picture's discs together
     for row, (name, weights) in zip(axes, rows.items(), strict=True):
         row[0].set_ylabel(name, fontsize=12, rotation=0, ha="right", va="center")
         for ax, picture, title, seen in zip(row, pictures, titles, weights.cpu(), strict=True):
             _paper(ax, 0.55 * picture, patch)  # grey, so that a disc shows on ink
-            ax.scatter(x.flatten(), y.flatten(), s=420 * seen, color=plots.COLOURS["class token"], alpha=0.85)
-            if row is axes[0]:
+            ax.scatter(x.flatten(), y.flatten(), s=area * seen, color=plots.COLOURS["class token"], alpha=0.85)
+            if ax.get_subplotspec().is_first_row():
                 ax.set_title(str(title))
     return fig
 

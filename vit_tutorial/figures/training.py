@@ -117,7 +117,9 @@ def effects(groups: dict[str, dict[str, tuple[float, float, float]]], far: float
 def schedules(rates: dict[str, Sequence[float]], warm: int) -> Figure:
     """Learning rates over the steps of a run, ours first; the dotted line ends its warm-up."""
     fig, ax = plots.subplots(figsize=(5.2, 3.1))
-    for (name, values), style, colour in zip(rates.items(), ("-", "--"), (OURS, OTHER), strict=True):
+    looks = (("-", OURS), ("--", OTHER), ("-.", WARN), (":", "black"))
+    for number, (name, values) in enumerate(rates.items()):
+        style, colour = looks[number % len(looks)]
         ax.plot(values, style, color=colour, label=name)
     ax.axvline(warm, color="grey", linestyle=":", linewidth=1.5, label="end of the warm-up")
     ax.set(xlabel="step", ylabel="learning rate", ylim=(0, None))
