@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from vit_tutorial.runs import (
     find_run,
     load_metrics,
     load_recorded,
+    own_name,
     recipe_from_dict,
     recorded_runs,
     run_once,
@@ -287,6 +289,25 @@ def test_a_finished_run_is_not_trained_again_nor_one_of_an_older_version(monkeyp
     assert run_once("digits", TINY, tmp_path, progress=False) == json.loads(json.dumps(metrics))
     with pytest.raises(ValueError, match=r"with another images: 0, not 9\. Delete the folder"):
         run_once("digits", replace(TINY, images=9), tmp_path, progress=False)
+
+
+def test_another_recipe_gets_another_name_whether_the_first_is_finished_or_half_trained(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    longer, seeded = replace(TINY, epochs=3), replace(TINY, seed=1)
+    assert own_name("mine", TINY) == own_name("mine", longer) == "mine"
+
+    def stop(model, history):
+        if len(history) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_once("mine", TINY, Path("runs/mine"), progress=False, after_epoch=stop)
+    assert (own_name("mine", TINY), own_name("mine", longer)) == ("mine", "mine-2")
+    run_once("mine", TINY, Path("runs/mine"), progress=False)
+    assert (own_name("mine", TINY), own_name("mine", longer)) == ("mine", "mine-2")
+    run_once("mine-2", longer, Path("runs/mine-2"), progress=False)
+    assert [own_name("mine", each) for each in (TINY, longer, seeded)] == ["mine", "mine-2", "mine-3"]
+    assert own_name("mine", load_recorded("mine-2")[1]) == "mine-2"
 
 
 def test_weights_are_kept_after_each_epoch_that_is_asked_for_also_by_a_run_that_goes_on(tmp_path):

@@ -10,6 +10,7 @@ from dataclasses import asdict, fields
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
+from itertools import chain, count
 from pathlib import Path
 
 import torch
@@ -26,7 +27,7 @@ from vit_tutorial.data.folders import check_split
 from vit_tutorial.data.sources import CLASSES
 from vit_tutorial.old_names import current_name
 from vit_tutorial.recipes import Recipe, RecordedRecipe, load_split, make_model
-from vit_tutorial.training.checkpoints import reason, write_whole
+from vit_tutorial.training.checkpoints import config_of, reason, write_whole
 from vit_tutorial.training.distributed import rank_and_world
 from vit_tutorial.training.loop import AfterEpoch, evaluate, fit, in_bf16
 
@@ -142,17 +143,42 @@ def run_once(name: str, recipe: Recipe, folder: Path, **options) -> dict:
     if not (folder / "metrics.json").exists():
         return run_recipe(name, recipe, folder, **options)
     metrics = load_metrics(folder)
-    there, here = asdict(recipe_from_dict(metrics["recipe"])), asdict(_fresh(recipe))
-    if differ := [key for key in here if there[key] != here[key]]:
-        key = differ[0]
+    if differ := _differences(metrics, recipe):
+        key, (there, here) = next(iter(differ.items()))
         raise ValueError(
-            f"{folder} holds a finished run with another {key}: {there[key]}, not {here[key]}. "
+            f"{folder} holds a finished run with another {key}: {there}, not {here}. "
             "Delete the folder, or choose another name"
         )
     after_epoch = options.get("after_epoch")
     if after_epoch and _weights_of(folder).exists():
         after_epoch(load_recorded(folder)[0].to(options.get("device", "cpu")), metrics["history"])
     return metrics
+
+
+def own_name(name: str, recipe: Recipe) -> str:
+    """A name for your run of a recipe: ``name``, or the first of ``name-2``, ``name-3``, … that no other recipe has.
+
+    A recipe whose run is finished or half-trained in ``runs/`` gets that run's name again.
+
+    Raises:
+        ValueError: if the metrics or a checkpoint found there are damaged.
+    """
+    names = chain([name], (f"{name}-{number}" for number in count(2)))
+    return next(candidate for candidate in names if not _is_anothers(OWN_RUNS / candidate, recipe))
+
+
+def _is_anothers(folder: Path, recipe: Recipe) -> bool:
+    """Whether a run of another recipe is finished or half-trained in ``folder``."""
+    if (folder / "metrics.json").exists():
+        return bool(_differences(load_metrics(folder), recipe))
+    checkpoint = folder / "checkpoint.pt"
+    return checkpoint.exists() and config_of(checkpoint) != repr(_fresh(recipe))
+
+
+def _differences(metrics: dict, recipe: Recipe) -> dict[str, tuple]:
+    """The fields in which a run's recipe differs from this one, with both values."""
+    there, here = asdict(recipe_from_dict(metrics["recipe"])), asdict(_fresh(recipe))
+    return {key: (there[key], here[key]) for key in here if there[key] != here[key]}
 
 
 def _fresh(recipe: Recipe) -> Recipe:

@@ -110,14 +110,14 @@ def a_short_run(my_run, recipe, budget, real_data):
     from vit_tutorial.recipes import RECIPES
 
     asked = recipe.images, recipe.epochs, recipe.lr, recipe.batch_size, recipe.init, recipe.seed
-    as_written = real_data and budget == "quick" and asked == (2000, 3, 4e-3, 50, "mimetic", 0)
+    as_written = real_data and budget == "quick" and asked == (2000, 2, 4e-3, 50, "mimetic", 0)
     claim(
         "0.12 million parameters",
         round(my_run["parameters"], -4) == 120_000,
         when=budget == "quick" and recipe.model == RECIPES["cifar10-tiny"].model,
     )
-    claim("gets over a third of its test photographs right", my_run["test"]["accuracy"] > 0.335, when=as_written)
-    claim("where guessing gets a tenth", len(my_run["classes"]) == 10)
+    claim("about three in ten of its test photographs", 0.25 < my_run["test"]["accuracy"] < 0.37, when=as_written)
+    claim("where guessing gets one", len(my_run["classes"]) == 10)
 
 
 @after("0f0edaa9")

@@ -88,14 +88,8 @@ def load_checkpoint(
         ValueError: if the file is damaged, or belongs to a run with another config, another model or other images than
             those of ``data``; the message says what has changed.
     """
-    content = Path(path).read_bytes()
-    try:
-        if damaged := zipfile.ZipFile(io.BytesIO(content)).testzip():  # torch.load itself checks no checksum
-            raise zipfile.BadZipFile(f"wrong checksum in {damaged}")
-        state = torch.load(io.BytesIO(content), map_location=next(model.parameters()).device, weights_only=True)
-        there = state["config"]
-    except (*DAMAGED, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a whole checkpoint: {reason(error, 0)}. Delete it to start afresh") from error
+    state = _read(path, next(model.parameters()).device)
+    there = state["config"]
     if data and (changes := folder_changes(state, data)):
         raise ValueError(f"{path} cannot go on with {data.variant}: {changes}. Undo that, or delete it to start afresh")
     then, now = state.get("fingerprint"), data.fingerprint if isinstance(data, Dataset) else None
@@ -117,6 +111,28 @@ def load_checkpoint(
         for name, value in state["ema"].items():
             ema.state[name].copy_(value)
     return state["history"]
+
+
+def config_of(path: str | Path) -> str:
+    """The ``repr`` of the config whose run this checkpoint belongs to.
+
+    Raises:
+        OSError: if the file does not exist or cannot be read.
+        ValueError: if it is damaged.
+    """
+    return _read(path, "cpu")["config"]
+
+
+def _read(path: str | Path, device: torch.device | str) -> dict:
+    content = Path(path).read_bytes()
+    try:
+        if damaged := zipfile.ZipFile(io.BytesIO(content)).testzip():  # torch.load itself checks no checksum
+            raise zipfile.BadZipFile(f"wrong checksum in {damaged}")
+        state = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
+        state["config"]  # or a KeyError
+    except (*DAMAGED, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a whole checkpoint: {reason(error, 0)}. Delete it to start afresh") from error
+    return state
 
 
 def reason(error: Exception, line: int = -1) -> str:
