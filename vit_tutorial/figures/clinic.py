@@ -61,9 +61,10 @@ def effects(effects: Mapping[str, tuple[float, float, float]], least: float = -1
     for place, (middle, low, high) in enumerate(effects.values()):
         clear = low > 0 or high < 0
         note = f"{middle:+.0f}" if middle > least else f"◂ {middle:.1f} ± {(high - low) / 2:.1f}"
-        at = (high + 0.4, place) if middle > least else (least + 0.5, place)
+        at, side = (high + 0.4, "left") if middle > 0 else (low - 0.4, "right")  # not across the line at 0
+        at, side = (at, side) if middle > least else (least + 0.5, "left")
         if clear:
-            ax.text(*at, note.replace("-", "−"), va="center", color=SICK, fontsize=11)
+            ax.text(at, place, note.replace("-", "−"), ha=side, va="center", color=SICK, fontsize=11)
         ax.plot([low, high], [place, place], color=SICK)
         ax.plot(middle, place, "o", color=SICK, markersize=7, mfc=SICK if clear else "white", mew=1.5)
     ax.set_yticks(range(len(effects)), list(effects), fontsize=11)
