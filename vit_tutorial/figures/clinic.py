@@ -51,7 +51,7 @@ def line_up(curves: Sequence[Sequence[float]], accuracies: Sequence[float], colu
     return fig
 
 
-def effects(effects: Mapping[str, tuple[float, float, float]], least: float = -18) -> Figure:
+def effects(effects: Mapping[str, tuple[float, float, float]], least: float = -19) -> Figure:
     """Points gained over the healthy twin, a row for each model: the mean, and the ends of its 95 % interval.
 
     Hollow dots: the interval contains 0. What lies below ``least`` is written at the edge.
