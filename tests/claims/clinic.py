@@ -220,7 +220,7 @@ def five_transplants(after, models, CONFIG):
     )
     lost = {number: twins[number] - right for number, right in came.items()}
     claim("Patients 5 and 10 collapse", min(lost[5], lost[10]) > 0.3)
-    claim("8 and 12 lose ten points or more", lost[8] > 0.04 and lost[12] > 0.07)
+    claim("8 and 12 lose points", lost[8] > 0.04 and lost[12] > 0.07)
     claim("Only 11 doesn't mind", abs(lost[11]) < 0.03)
     claim(None, all(abs(twins[number] - right) < 0.01 for number, right in cured.items()))
     refused = []

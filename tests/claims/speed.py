@@ -5,7 +5,7 @@ from claiming import after, claim
 from scipy import optimize, stats
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vit_tutorial import PRESETS, ViT
+from vit_tutorial import PRESETS
 from vit_tutorial.recipes import RECIPES
 from vit_tutorial.runs import load_metrics
 
@@ -114,8 +114,8 @@ def the_mean_is_the_whole_batch_s(mean, whole):
 
 
 @after("cf127ceb")
-def imagenet_by_arithmetic(imagenet):
-    as_told = imagenet.__defaults__ == (1, 300, 4096, 0.30 * 989e12, 4)
+def imagenet_by_arithmetic(imagenet, priced_model, num_weights):
+    as_told = priced_model == PRESETS["vit_b_16"] and imagenet.__defaults__ == (1, 300, 4096, 0.30 * 989e12, 4)
     if not as_told:
         return
     one, eight, slow, fast = imagenet(1), imagenet(8), imagenet(256), imagenet(256, cables=8)
@@ -129,21 +129,19 @@ def imagenet_by_arithmetic(imagenet):
     claim("Eight cables bring it back to 9", round(60 * fast[2]) == 9)
     claim("one takes 21 minutes and the other 9", [round(60 * f[2]) for f in (slow, fast)] == [21, 9])
     claim("90 GPU hours instead of 38", [round(256 * f[2]) for f in (slow, fast)] == [90, 38])
-    claim("sends 450 GB a second", abs(2 * 7 / 8 * 4 * 86.6e6 / eight[1] / 450e9 - 1) < 1e-6)
-    claim("a cable to other machines carries 50", abs(2 * 31 / 32 * 4 * 86.6e6 / slow[1] / 50e9 - 1) < 1e-6)
+    claim("sends 450 GB a second", abs(2 * 7 / 8 * 4 * 86.6e6 / eight[1] / 450e9 - 1) < 1e-3)
+    claim("a cable to other machines carries 50", abs(2 * 31 / 32 * 4 * 86.6e6 / slow[1] / 50e9 - 1) < 1e-3)
 
     def full_at(gpus, **options):
         (before, earlier, _), (after_it, later, _) = (imagenet(gpus - i, **options) for i in (1, 0))
         return before >= earlier and after_it < later
 
-    claim("One cable is full at 113 GPUs, eight at 848", full_at(113) and full_at(848, cables=8))
-    claim("one cable is full only at 218 GPUs", full_at(218, bytes_each=2))
+    claim("One cable is full at 114 GPUs, eight at 849", full_at(114) and full_at(849, cables=8))
+    claim("one cable is full only at 219 GPUs", full_at(219, bytes_each=2))
     claim("so 989 for dense matrices", round(1979 / 2) in (989, 990))
     claim("Each GPU eats 2,800 photographs a second", round(4096 / one[0], -2) == 2800)
     claim("a CPU core 10 ms, every GPU wants about thirty cores", 6500 < 256 * 4096 / one[0] / 100 < 7500)
-    with torch.device("meta"):
-        parameters = sum(p.numel() for p in ViT(PRESETS["vit_b_16"]).parameters())
-    claim("86.6 million gradients", round(parameters / 1e6, 1) == 86.6)
+    claim("86.6 million gradients", round(num_weights / 1e6, 1) == 86.6)
     large = imagenet(256, batch=16_384)
     claim("computes for 23 ms", round(1000 * large[0]) == 23)
     claim("the exchange still takes 13 ms", round(1000 * large[1]) == 13)
@@ -151,10 +149,11 @@ def imagenet_by_arithmetic(imagenet):
 
 
 @after("fleets")
-def the_first_figure_s_clusters(step_and_computing, priced, imagenet):
+def the_first_figure_s_clusters(step_and_computing, priced_model, imagenet):
     slow, fast = imagenet(256), imagenet(256, cables=8)
     drawn = {"21 minutes": slow, "9 minutes": fast}
-    as_told = imagenet.__defaults__ == (1, 300, 4096, 0.30 * 989e12, 4) and set(step_and_computing) == set(drawn)
+    as_told = priced_model == PRESETS["vit_b_16"] and imagenet.__defaults__ == (1, 300, 4096, 0.30 * 989e12, 4)
+    as_told = as_told and set(step_and_computing) == set(drawn)
     for name, (compute, exchange, _) in drawn.items():
         step = round(1000 * max(compute, exchange), 1), round(1000 * compute, 1)
         claim(None, step == step_and_computing.get(name), when=as_told)

@@ -51,7 +51,7 @@ def line_up(curves: Sequence[Sequence[float]], accuracies: Sequence[float], colu
     return fig
 
 
-def effects(effects: Mapping[str, tuple[float, float, float]], least: float = -18) -> Figure:
+def effects(effects: Mapping[str, tuple[float, float, float]], least: float = -19) -> Figure:
     """Points gained over the healthy twin, a row for each model: the mean, and the ends of its 95 % interval.
 
     Hollow dots: the interval contains 0. What lies below ``least`` is written at the edge.
@@ -61,9 +61,10 @@ def effects(effects: Mapping[str, tuple[float, float, float]], least: float = -1
     for place, (middle, low, high) in enumerate(effects.values()):
         clear = low > 0 or high < 0
         note = f"{middle:+.0f}" if middle > least else f"◂ {middle:.1f} ± {(high - low) / 2:.1f}"
-        at = (high + 0.4, place) if middle > least else (least + 0.5, place)
+        at, side = (high + 0.4, "left") if middle > 0 else (low - 0.4, "right")  # not across the line at 0
+        at, side = (at, side) if middle > least else (least + 0.5, "left")
         if clear:
-            ax.text(*at, note.replace("-", "−"), va="center", color=SICK, fontsize=11)
+            ax.text(at, place, note.replace("-", "−"), ha=side, va="center", color=SICK, fontsize=11)
         ax.plot([low, high], [place, place], color=SICK)
         ax.plot(middle, place, "o", color=SICK, markersize=7, mfc=SICK if clear else "white", mew=1.5)
     ax.set_yticks(range(len(effects)), list(effects), fontsize=11)

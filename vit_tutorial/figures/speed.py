@@ -68,10 +68,10 @@ def roofline(peak: float, bandwidth: float, points: Mapping[str, tuple[float, fl
     ax.plot(x, roof / 1e9, color="black", linewidth=2)
     ax.fill_between(x, roof / 1e9, color=BLUE, alpha=0.1, linewidth=0)
     ax.axvline(ridge, color="grey", linestyle="--", linewidth=1)
-    for i, (name, (intensity, rate)) in enumerate(sorted(points.items(), key=lambda item: item[1])):
+    for name, (intensity, rate) in points.items():
         ax.plot(intensity, rate / 1e9, "o", color=ORANGE, markersize=8)
         look = {"textcoords": "offset points", "fontsize": 12, "va": "center"}
-        ax.annotate(name, (intensity, rate / 1e9), (9, 8 if i % 2 else -8), **look)
+        ax.annotate(name, (intensity, rate / 1e9), (9, -8), **look)
     ax.set(xscale="log", yscale="log", xlabel="operations for each byte moved", ylabel="billion operations a second")
     ax.set_ylim(min(rate for _, rate in points.values()) / 4e9, 2.5 * peak / 1e9)
     top = ax.get_xaxis_transform()
