@@ -17,10 +17,9 @@ import torch
 from made_submissions import HOSTILE, hostile_answer, right_answers
 from notebook_rules import ROOT
 
-from vit_tutorial.classroom import sandbox
+from vit_tutorial.classroom import grading, sandbox
 from vit_tutorial.classroom.answers import Answer
 from vit_tutorial.classroom.grading import Judge, grade
-from vit_tutorial.classroom.handouts import chapter_cells
 from vit_tutorial.classroom.judge import Refused, _tripwire, forbidden_name
 from vit_tutorial.classroom.sandbox import Limits
 from vit_tutorial.classroom.trace import pack, read_trace, unpack, write_trace
@@ -478,12 +477,14 @@ def test_points_and_several_files(tmp_path):
         grade(tmp_path / "in", tmp_path / "out.csv", points={"patchfy": 1})
 
 
-def test_a_mistake_costs_one_exercise_and_a_chapter_s_helper_is_no_answer(tmp_path):
-    """Chapter 2 has a helper `shift`, and chapter 10 an exercise of that name."""
+def test_a_mistake_costs_one_exercise_and_a_chapter_s_helper_is_no_answer(tmp_path, monkeypatch):
+    """As if chapter 2 had a helper `shift`: chapter 10 has an exercise of that name."""
     wrong = "import torch\ndef sincos_1d(n, dim):\n    return torch.zeros(n, dim)"
     solutions = [right_answers("positions", "sincos_2d")[0].source, right_answers("what_matters", "shift")[0].source]
     chapter = (ROOT / "notebooks/02_positions.ipynb").read_text(encoding="utf-8")
-    helper = next(text for _, text in chapter_cells(ROOT / "notebooks/02_positions.ipynb") if "def shift(" in text)
+    helper, book = "def shift(images):\n    return images.roll(1, dims=-1)", grading._book()
+    ours = [replace(each, ours=True) for each in grading.statements([("code", helper)])]
+    monkeypatch.setattr(grading, "_book", lambda: {**book, "positions": [*book["positions"], *ours]})
     for student, own in {"ada": [], "max": solutions}.items():
         (tmp_path / f"in/{student}").mkdir(parents=True)
         (tmp_path / f"in/{student}/1.py").write_text("\n\n".join(own), encoding="utf-8")

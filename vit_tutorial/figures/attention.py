@@ -68,8 +68,8 @@ def on_one_sheet(
     ax.text(third - 1, top + n / 2, "softmax\n→", ha="center", va="center", fontsize=11)
     for i, name in enumerate(names):
         ax.text(-0.2, top + i + 0.5, name, ha="right", va="center", weight="bold", fontsize=12)
-        ax.text(third + i + 0.47, top - 0.35, name, ha="center", va="center", fontsize=10)
-        ax.text(last + vd + 0.15, top - n + i, name, va="center", fontsize=10)
+        ax.text(third + i + 0.47, top - 0.35, name, ha="center", va="center", fontsize=11)
+        ax.text(last + vd + 0.15, top - n + i, name, va="center", fontsize=11)
     ax.set(xlim=(-2, last + vd + 1.7), ylim=(top + n + 1, top - max(n, hd) - 1.3), aspect="equal")
     ax.axis("off")
     return fig
