@@ -61,7 +61,7 @@ def _draws(node: ast.AST, drawing: set[str]) -> bool:
         return False
     if isinstance(node, ast.Call):
         name = _called(node)
-        plots = name.startswith("plots.") and name not in ("plots.use_style", "plots.table")
+        plots = name.startswith(("plots.", "figures.")) and name not in ("plots.use_style", "plots.table")
         if plots or name in drawing or name in ("model_diagram", "plt.show", "plt.subplots", "plt.figure"):
             return True
     return any(_draws(child, drawing) for child in ast.iter_child_nodes(node))
