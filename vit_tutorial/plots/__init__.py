@@ -1,4 +1,4 @@
-"""Figures that are drawn in more than one place. Only these import matplotlib, and only when they draw."""
+"""Figures that are drawn in more than one place, and what all drawings share. They import matplotlib when they draw."""
 
 from vit_tutorial.plots.basics import confusion_matrix, heatmap, show_images, spread_patches, subplots, use_style
 from vit_tutorial.plots.colours import COLOURS, PALETTE

@@ -52,6 +52,10 @@ def same_training(rows: Sequence[dict], variant: str, base: str = "base") -> boo
     return ours == theirs
 
 
+def _is_by_seed(rows: Sequence[dict], variant: str, base: str, by_seed: bool | None) -> bool:
+    return same_training(rows, variant, base) if by_seed is None else by_seed
+
+
 def effect(
     rows: Sequence[dict], variant: str, base: str = "base", split: str = "val", *, by_seed: bool | None = None
 ) -> tuple[float, float, float]:
@@ -64,15 +68,15 @@ def effect(
             runs of both, as if they were independent, with Welch's interval. By default pair by pair if both are the
             same training; see :func:`same_training`.
     """
-    if same_training(rows, variant, base) if by_seed is None else by_seed:
+    if _is_by_seed(rows, variant, base, by_seed):
         differences = gains(rows, variant, base, split)
-        middle, n = differences.mean().item(), len(differences)
-        if n < 2 or differences.var() == 0:
+        middle = differences.mean().item()
+        if len(differences) < 2 or differences.var() == 0:
             return middle, math.nan, math.nan
         from scipy import stats  # takes a second to import
 
-        half = float(stats.t.ppf(0.975, n - 1)) * differences.std().item() / math.sqrt(n)
-        return middle, middle - half, middle + half
+        low, high = stats.ttest_1samp(differences.numpy(), 0).confidence_interval(0.95)
+        return middle, float(low), float(high)
     ours, theirs = accuracies(rows, base, split), accuracies(rows, variant, split)
     if min(len(ours), len(theirs)) < 2 or ours.var() + theirs.var() == 0:
         return (theirs.mean() - ours.mean()).item(), math.nan, math.nan
@@ -93,7 +97,7 @@ def p_value(
 
     if math.isnan(effect(rows, variant, base, split, by_seed=by_seed)[1]):
         return math.nan
-    if same_training(rows, variant, base) if by_seed is None else by_seed:
+    if _is_by_seed(rows, variant, base, by_seed):
         return float(stats.ttest_1samp(gains(rows, variant, base, split).numpy(), 0).pvalue)
     ours, theirs = accuracies(rows, base, split), accuracies(rows, variant, split)
     return float(stats.ttest_ind(theirs.numpy(), ours.numpy(), equal_var=False).pvalue)
