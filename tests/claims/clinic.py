@@ -97,8 +97,8 @@ def the_usual_checks_catch_two(heart, few_labels):
 
 @after("floor")
 def a_floor_stays_a_floor(stubborn, lowest):
-    claim("a floor that three hundred steps don't break", lowest - 1e-4 < min(stubborn["sick"]) < 1.6)
-    claim(None, len(stubborn["sick"]) == 300 and stubborn["healthy"][-1] < 0.1)
+    claim("a floor that two hundred steps don't break", lowest - 1e-4 < min(stubborn["sick"]) < 1.6)
+    claim(None, len(stubborn["sick"]) == 200 and stubborn["healthy"][-1] < 0.1)
     claim(None, abs(F.cross_entropy(torch.eye(10), torch.arange(10)).item() - lowest) < 1e-4)
     claim(None, round(lowest, 2) == 1.46)
 
@@ -189,7 +189,7 @@ def a_scale_that_is_a_little_off(scale_is_right):
 def rows_decide(torn, answers):
     claim("It differs by more than 0.5", (answers["sick"].max() - answers["sick"].min()).item() > 0.5)
     claim(None, (answers["healthy"].max() - answers["healthy"].min()).item() < 1e-3)
-    claim("about one test digit in twelve", 1 / 20 < torn.float().mean().item() < 1 / 8)
+    claim("about one test digit in ten", 1 / 14 < torn.float().mean().item() < 1 / 7)
 
 
 @after("voices")

@@ -211,7 +211,8 @@ def find_images(
     for name in found:
         there = sorted(n for n in os.listdir(folder / name) if n[0] != ".")
         names = [n for n in there if n.lower().endswith(IMG_EXTENSIONS)]
-        others = Counter(os.path.splitext(n)[1].lower() or "without extension" for n in there if n not in set(names))
+        rest = (n for n in there if not n.lower().endswith(IMG_EXTENSIONS))
+        others = Counter(os.path.splitext(n)[1].lower() or "without extension" for n in rest)
         if not names:
             what = f" that can be read, only {_counted(others)}" if others else ""
             raise ValueError(f"{folder / name} holds no image{what}. Remove the folder, or put images into it")
