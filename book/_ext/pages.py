@@ -16,6 +16,8 @@ from figures import size_of, themed
 # Notebooks show this one, for Colab, GitHub and JupyterLab find it from anywhere; the book has its own.
 COLAB_BADGE = "https://colab.research.google.com/assets/colab-badge.svg"
 CODE = re.compile(r'(?<=<div class="highlight"><pre>).*?(?=</pre>)', re.DOTALL)  # a tag ends in its line
+COLOURED = re.compile(r'(?<=<div class="highlight"><pre>)(?:(?!</pre>).)*? class="(?:(?!</pre>).)*', re.DOTALL)
+PLACE = re.compile(r"<!--code (\d+)-->")
 # What must not break: 16 × 16, 5 %, 4.5 ± 0.3, Figure 3.2, a vector (0, 1), the hyphen of ViT-B/16.
 WHOLE = re.compile(
     r"(\b(?:\d+(?: [×·] \d+)+|[\d.]+ %|[\d.]+ ± [\d.]+(?: %)?|(?:[Ff]igure|[Cc]hapter|eq\.) \d[\d.]*|ViT-[\w/]+)"
@@ -28,12 +30,24 @@ def hang(html: str) -> str:
     """Let each long line of code know its indentation: where it breaks, the style sheet sets its rest further in."""
 
     def hung(line: str) -> str:
+        start, line, end = re.fullmatch(r"((?:<div[^>]*>)?)(.*?)((?:</div>)*)", line).groups()  # around a whole function
         text = re.sub(r"<[^>]*>", "", line)
         indent = " " * (len(text) - len(text.lstrip()))
         inside = f'{indent}<span class="line" style="--in: {len(indent)}">{line.replace(indent, "", 1)}</span>'
-        return inside if len(text) > SHORT else line
+        return f"{start}{inside if len(text) > SHORT else line}{end}"
 
     return CODE.sub(lambda code: "\n".join(map(hung, code[0].split("\n"))), html)
+
+
+def set_aside(html: str) -> tuple[str, list[str]]:
+    """A page without its coloured code, and that code: nine tenths of all tags, of which the last pass needs none."""
+    blocks = []
+
+    def placed(code: re.Match) -> str:
+        blocks.append(code[0])
+        return f"<!--code {len(blocks) - 1}-->"
+
+    return COLOURED.sub(placed, html), blocks
 
 
 def keep_whole(page: BeautifulSoup) -> None:
@@ -70,7 +84,7 @@ def size_images(page: BeautifulSoup, folder: Path) -> None:
 
 def finish(html: str, folder: Path, out: Path, notebook: nbformat.NotebookNode | None) -> BeautifulSoup:
     """A page as readers get it, for a page that lies in ``folder`` of the book ``out``."""
-    page, up = BeautifulSoup(hang(html), "html.parser"), "../" * len(folder.relative_to(out).parts)
+    page, up = BeautifulSoup(html, "html.parser"), "../" * len(folder.relative_to(out).parts)
     theme.mend(page)
     theme.lighten(page)
     if page.math:
@@ -103,8 +117,10 @@ def finish_pages(app, exception) -> None:
         executed = source / "_build/executed" / f"{path.stem}.ipynb"
         here = path.parent.name == "notebooks" and executed.exists()
         notebook = nbformat.read(executed, as_version=4) if here else None
+        html, blocks = set_aside(html)
         page = finish(html, path.parent, out, notebook)
-        path.write_text(str(page), encoding="utf-8")
+        html = PLACE.sub(lambda place: blocks[int(place[1])], str(page))
+        path.write_text(hang(html), encoding="utf-8")
         icons |= {name for icon in page.select("[class*='fa-']") for name in icon["class"]}
     theme.keep_icons(out / "_static", icons)
 

@@ -53,11 +53,13 @@ def mend(page: BeautifulSoup) -> None:
 
 def lighten(page: BeautifulSoup) -> None:
     """Take off the scripts and style sheets that this page does not need, and let it show before the others come."""
+    unneeded = [name for name, need in NEEDED_BY.items() if not (need and page.select_one(need))]
+    searches = page.select_one("#search-results")
     for element in page.select("head script, head link, body > script"):
         told = f"{element.get('src', '')} {element.get('href', '')} {element.string or ''}".lower()
-        if any(re.search(name, told) and not (need and page.select_one(need)) for name, need in NEEDED_BY.items()):
+        if any(re.search(name, told) for name in unneeded):
             element.decompose()
-        elif "src" in element.attrs and "documentation_options" not in told and not page.select("#search-results"):
+        elif "src" in element.attrs and "documentation_options" not in told and not searches:
             element["defer"] = ""
     for sheet in page.select("link[href*='styles/theme.css']"):  # it only imports this one, at a round trip's cost
         sheet["href"] = sheet["href"].replace("styles/theme.css", "basic.css")
