@@ -49,7 +49,7 @@ def remembered(monkeypatch):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.usefixtures("remembered")
+@pytest.mark.usefixtures("remembered", "no_shape_checks")
 def test_each_mistake_gets_its_own_hint(name):
     task = find(name)
     wrong = list(task.mistakes.items()) + [(case.hint, case.caught) for case in task.cases if case.caught]
@@ -90,6 +90,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.usefixtures("remembered", "no_shape_checks")
 def test_odd_results_are_told_in_words(name):
     """Never another exception than CheckFailed, and never "correct"."""
     for odd, make in ODD.items():

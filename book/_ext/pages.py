@@ -30,7 +30,7 @@ def hang(html: str) -> str:
     """Let each long line of code know its indentation: where it breaks, the style sheet sets its rest further in."""
 
     def hung(line: str) -> str:
-        start, line, end = re.fullmatch(r"((?:<div[^>]*>)?)(.*?)((?:</div>)*)", line).groups()  # around a whole function
+        start, line, end = re.fullmatch(r"((?:<div[^>]*>)?)(.*?)((?:</div>)*)", line).groups()  # of a function
         text = re.sub(r"<[^>]*>", "", line)
         indent = " " * (len(text) - len(text.lstrip()))
         inside = f'{indent}<span class="line" style="--in: {len(indent)}">{line.replace(indent, "", 1)}</span>'
@@ -119,8 +119,10 @@ def finish_pages(app, exception) -> None:
         notebook = nbformat.read(executed, as_version=4) if here else None
         html, blocks = set_aside(html)
         page = finish(html, path.parent, out, notebook)
-        html = PLACE.sub(lambda place: blocks[int(place[1])], str(page))
-        path.write_text(hang(html), encoding="utf-8")
+        rest, *placed = PLACE.split(str(page))  # every second one is a number
+        for number, after in zip(placed[::2], placed[1::2], strict=True):
+            rest += blocks[int(number)] + after
+        path.write_text(hang(rest), encoding="utf-8")
         icons |= {name for icon in page.select("[class*='fa-']") for name in icon["class"]}
     theme.keep_icons(out / "_static", icons)
 
