@@ -100,9 +100,9 @@ def digits(request):
     """A recorded model, what the page gets of it, and images in 0..1: real ones where they are, else digits."""
     model, recipe = load_recorded(request.param)
     try:
-        images = load_dataset("mnist", "test", download=False).images[:100]
+        images = load_dataset("mnist", "test", download=False).images[:40]
     except FileNotFoundError:
-        small = load_dataset("digits", "test").images[:100]
+        small = load_dataset("digits", "test").images[:40]
         images = torch.nn.functional.interpolate(small.float(), 28, mode="bilinear").byte()
     return model.double(), export_model(model, recipe), images.double() / 255, recipe
 
@@ -138,7 +138,7 @@ CHOICES = {
 @torch.no_grad()
 def test_each_intervention_does_what_it_does_in_pytorch(digits, name):
     model, exported, images, recipe = digits
-    images = images[:10]
+    images = images[:4]
     healthy = model(to_input(images, recipe))
     order = torch.randperm(model.config.num_patches, generator=torch.Generator().manual_seed(1)).tolist()
     choices = CHOICES.get(name, [{}])
