@@ -1,7 +1,6 @@
 """book/build.py runs a notebook when its outputs may have changed, and at no other time."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -174,18 +173,3 @@ def test_what_chapters_say_where_data_are_missing_is_looked_for():
     assert all(words.strip("'") in sources for words in build.MISSING)
     outputs = [new_output("stream", text=text) for text in ("The published\nweights aren't", " here: below, …")]
     assert build.stand_ins(new_notebook(cells=[new_code_cell(outputs=outputs)])) == [build.MISSING[1]]
-
-
-def test_with_rounding_a_training_starts_a_millionth_off():
-    code = """
-import copy, runpy, torch
-runpy.run_path("book/rounding.py", run_name="__main__")
-layer, norm = torch.nn.Linear(3, 5), torch.nn.LayerNorm(4)
-twin, before = copy.deepcopy(layer), layer.weight.detach().clone()
-for module in (layer, twin, norm):
-    torch.optim.SGD(module.parameters(), lr=0.1)
-assert torch.equal(layer.weight, twin.weight) and bool((norm.weight == 1).all())
-assert 0 < (layer.weight - before).abs().max() < 1e-5
-"""
-    environment = os.environ | {"VIT_TUTORIAL_ROUNDING": "1"}
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, check=True)

@@ -53,15 +53,16 @@ def test_two_variants_of_a_sweep_never_share_a_recipe():
 
 
 def test_what_is_trained_is_of_the_row_s_arch(tmp_path, monkeypatch):
-    """The clinic's whole sweep on a few random images: diagnose sees only the model and names what was trained."""
+    """Some of the clinic's sweep on a few random images: diagnose sees only the model and names what was trained."""
+    only = ["healthy", "attention across the batch, mean pool", "dead residual norm, low rate", "colours last"]
     numbers = torch.Generator().manual_seed(0)
     images = torch.randint(256, (10, 3, 32, 32), dtype=torch.uint8, generator=numbers)
     few = Dataset(images, torch.arange(10), tuple("abcdefghij"), "noise")
     monkeypatch.setattr(runs, "load_split", lambda recipe, split: few)
     trained, real = [], runs.fit
     monkeypatch.setattr(runs, "fit", lambda model, *rest, **given: trained.append(model) or real(model, *rest, **given))
-    rows = run_sweep("clinic", SWEEPS["clinic"], tmp_path, seeds=[99], progress=False)  # not among the recorded ones
-    assert [row["variant"] for row in rows] == list(SWEEPS["clinic"].recipes)
+    rows = run_sweep("clinic", SWEEPS["clinic"], tmp_path, only=only, seeds=[99], progress=False)  # a seed of no record
+    assert {row["variant"] for row in rows} == {*only}
     for row, model in zip(rows, trained, strict=True):
         name = row["variant"].partition(",")[0]
         assert row["recipe"]["arch"] == ("vit" if name == "healthy" else f"patient:{name}")
