@@ -138,7 +138,7 @@ CHOICES = {
 @torch.no_grad()
 def test_each_intervention_does_what_it_does_in_pytorch(digits, name):
     model, exported, images, recipe = digits
-    images = images[:4]
+    images = images[:10]
     healthy = model(to_input(images, recipe))
     order = torch.randperm(model.config.num_patches, generator=torch.Generator().manual_seed(1)).tolist()
     choices = CHOICES.get(name, [{}])
