@@ -17,10 +17,13 @@ OWN = {"08_attention_maps": ("shapes",), "09_pretrained": ("digits", "shapes"), 
 INSTEAD = {
     "02_positions": {"model, epochs=10,": "model, epochs=1,"},
     "03_attention": {" 400, 0.01": " 10, 0.01", " 600, 3e-3": " 10, 3e-3", "for _ in range(3)": "for _ in range(1)"},
-    "04_encoder": {"every = 300": "every = 20", "seeds = 12, 50": "seeds = 2, 4", "twins = 100": "twins = 12"},
-    "05_model": {"seed, epochs = 0, 15": "seed, epochs = 0, 1", "range(3), 4  #": "range(1), 1  #"},
+    "04_encoder": {"every = 300": "every = 20", "seeds = 12, 40": "seeds = 2, 4", "twins = 100": "twins = 12"},
+    "05_model": {"seed, epochs = 0, 12": "seed, epochs = 0, 1", "range(3), 4  #": "range(1), 1  #"},
     "06_training": {"replace(recipe, dataset=data)": "replace(recipe, dataset=data, epochs=2)", "else 40": "else 2"},
-    "07_recipes": {'recipe = RECIPES["cifar10-small"]': 'recipe = replace(RECIPES["cifar10-small"], epochs=3)'},
+    "07_recipes": {
+        'recipe = RECIPES["cifar10-small"]': 'recipe = replace(RECIPES["cifar10-small"], epochs=3)',
+        "photographs[1000:]": "photographs[4:]",
+    },
     "08_attention_maps": {"NUM_TRIALS = 300": "NUM_TRIALS = 60", "NUM_HIDDEN = 200": "NUM_HIDDEN = 20"},
     "09_pretrained": {"range(3), 30": "range(1), 3", "number = 500": "number = 60", "300, 1000), 10": "300), 2"},
     "10_what_matters": {"base_seeds = 4, 3, 4": "base_seeds = 1, 3, 4", "shift_epochs = 0, 3": "shift_epochs = 0, 1"},
@@ -35,8 +38,8 @@ INSTEAD = {
         "if has_bf16 and importlib": "if False and importlib",
     },
     "12_clinic": {
-        "epochs=10, batch_size=64": "epochs=2, batch_size=64",
-        "steps = 300": "steps = 50",
+        "epochs=6, batch_size=48": "epochs=2, batch_size=48",
+        "steps = 200": "steps = 50",
         "seeds, kinds = range(8)": "seeds, kinds = range(2)",
     },
 }

@@ -22,6 +22,7 @@ from torch.testing import assert_close
 from vit_tutorial import sincos_2d
 from vit_tutorial.attention_maps import attention_distance, record_attention
 from vit_tutorial.data import load_dataset
+from vit_tutorial.figures import attention as figures
 from vit_tutorial.plots import COLOURS
 from vit_tutorial.runs import FOLDER, load_metrics, load_recorded
 from vit_tutorial.training import to_input
@@ -293,8 +294,8 @@ def test_positions_are_as_alike_as_in_python(opened):
 def pencil() -> dict:
     """Chapter 3's example, as the notebook computes it."""
     (path,) = [path for path in NOTEBOOKS if path.stem.startswith("03_")]
-    (code,) = [cell.source for cell in cells(read(path), "code") if cell.source.startswith("# one row each for roof")]
-    exec(code, scope := {"torch": torch})
+    (code,) = [cell.source for cell in cells(read(path), "code") if cell.id == "pencil"]
+    exec(code, scope := {"torch": torch, "figures": figures})
     return scope
 
 
