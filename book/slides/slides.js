@@ -11,7 +11,8 @@ const deck = {
 };
 const over = (e) => e.scrollHeight > e.clientHeight + 1 || e.scrollWidth > e.clientWidth + 1;
 const fit = (slide) => {
-  const image = slide.querySelector("img"), boxes = [slide, ...slide.querySelectorAll("pre, .highlight, .cell_output")];
+  const image = slide.querySelector("img"), scrolls = "pre, .highlight, .cell_output, :has(> table)";
+  const boxes = [slide, ...slide.querySelectorAll(scrolls)];
   slide.classList.toggle("tall", image?.naturalWidth < 1.45 * image?.naturalHeight && !slide.querySelector("button"));
   for (let zoom = image ? 1.5 : 2.4; ; zoom -= 0.05) {
     slide.style.setProperty("--zoom", zoom);
