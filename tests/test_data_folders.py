@@ -45,16 +45,16 @@ def test_bad_trees(tmp_path):
     with pytest.raises(ValueError, match="a class 'bee' that is none of ape, cat"):
         find_images(tmp_path, ("ape", "cat"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"empty holds no image\. Remove the folder, or put images into it"):
+    with pytest.raises(ValueError, match=r"empty holds no image\. Put images into it, or move the folder elsewhere"):
         find_images(tmp_path)
 
 
 def touch_tree(folder, counts: dict[str, int], first: int = 0) -> None:
-    """Empty files, since a split asks for names only."""
+    """Files that hold their names and are no images, since a split asks for names and copies only."""
     for name, count in counts.items():
         (folder / name).mkdir(parents=True, exist_ok=True)
         for number in range(first, first + count):
-            (folder / name / f"IMG_{number}.jpg").touch()
+            (folder / name / f"IMG_{number}.jpg").write_text(f"{folder.name} {name} {number}")
 
 
 def names(part: ImageFiles) -> set[str]:
@@ -136,12 +136,12 @@ def test_splits_that_are_there_are_used(tmp_path, val):
 
 def test_folders_whose_use_is_unclear(tmp_path):
     touch_tree(tmp_path / "train", {"ape": 9})
-    touch_tree(tmp_path / "validation", {"ape": 3})
-    with pytest.warns(UserWarning, match="only the folders train are used, not validation$"):
+    touch_tree(tmp_path / "spare", {"ape": 3})
+    with pytest.warns(UserWarning, match="only the folders train are used, not spare$"):
         split_folder(tmp_path)
     for name in ("val", "valid"):
         touch_tree(tmp_path / name, {"ape": 3})
-    with pytest.raises(ValueError, match="has the folders val and valid; only one of them"):
+    with pytest.raises(ValueError, match="has the folders val and valid; only one can be the validation images"):
         split_folder(tmp_path)
 
 
@@ -153,7 +153,7 @@ def test_what_is_skipped_is_counted(tmp_path):
         find_images(tmp_path)
     (tmp_path / "cat").mkdir()
     (tmp_path / "cat/5.heic").touch()
-    with pytest.raises(ValueError, match=r"cat holds no image that can be read, only 1 \.heic\. Remove the folder"):
+    with pytest.raises(ValueError, match=r"cat holds no image that can be read, only 1 \.heic\. Convert them"):
         find_images(tmp_path)
 
 
@@ -226,9 +226,9 @@ def test_bad_folders(tmp_path):
 
 
 def test_sizes_that_differ_need_an_img_size(tmp_path):
-    write_tree(tmp_path / "own", ("ape",), 20)
+    write_tree(tmp_path / "own", ("ape", "bee"), 20)
     for number in range(10):
-        write_image(tmp_path / f"own/ape/large{number}.png", 30, (40, 50))
+        write_image(tmp_path / f"own/ape/large{number}.png", 50 + number, (40, 50))
     with pytest.raises(ValueError, match=r"has \d+×\d+ pixels, .* \d+×\d+ pixels: name the img_size"):
         load_dataset(f"folder:{tmp_path / 'own'}", root=tmp_path)
     dataset = load_dataset(f"folder:{tmp_path / 'own'}", img_size=(5, 7), root=tmp_path)
@@ -331,6 +331,6 @@ def test_a_truncated_image_is_named_and_nothing_is_cached(cached):
     root, load, _ = cached
     file = root / "own/bee/001.png"
     file.write_bytes(file.read_bytes()[:40])
-    with pytest.raises(ValueError, match=r"bee/001.png is not a whole image: .*\. Replace or delete it"):
+    with pytest.raises(ValueError, match=r"bee/001.png is not a whole image, "):
         load()
     assert not (root / "cache").exists()

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field, fields, replace
 
 import torch
 from jaxtyping import Float, Int64
-from PIL import Image
 from torch import Tensor, nn
 
 from vit_tutorial.archs.registry import ARCHS, OWN_WEIGHTS, check_arch
@@ -12,6 +11,7 @@ from vit_tutorial.augment.policy import Augment
 from vit_tutorial.config import PRESETS, ViTConfig
 from vit_tutorial.data import Dataset, ImageFiles, load_dataset
 from vit_tutorial.data.folders import check_split
+from vit_tutorial.data.headers import check_headers
 from vit_tutorial.model import ViT
 from vit_tutorial.old_names import WithOldNames, old_attributes
 from vit_tutorial.positions import sincos_2d
@@ -229,11 +229,8 @@ def _shorter_side(dataset: Dataset | ImageFiles) -> int:
     """Shorter side in pixels; for a folder, the median of about a hundred images."""
     if isinstance(dataset, Dataset):
         return min(dataset.image_shape[1:])
-    sides = []
-    for file in dataset.files[:: -(-len(dataset) // 100)]:
-        with Image.open(file) as image:  # reads the header only
-            sides.append(min(image.size))
-    return sorted(sides)[len(sides) // 2]
+    sides = sorted(map(min, check_headers(dataset.files[:: -(-len(dataset) // 100)])))
+    return sides[len(sides) // 2]
 
 
 # vit-tutorial train mnist-published
