@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fake_data import write_tree
-from sklearn.metrics import confusion_matrix
+from sklearn.metrics import balanced_accuracy_score, confusion_matrix
 from torch import nn
 
 from vit_tutorial import ViT, ViTConfig, training
@@ -20,6 +20,7 @@ from vit_tutorial.augment import Augment
 from vit_tutorial.data import load_dataset
 from vit_tutorial.training import (
     TrainConfig,
+    balanced_accuracy,
     batches_of,
     evaluate,
     fit,
@@ -450,6 +451,13 @@ def test_evaluation_against_sklearn(digits):
     assert scores["loss"] == pytest.approx(F.cross_entropy(logits, val.labels).item(), abs=1e-6)
     smoothed = evaluate(model, val, replace(CONFIG, label_smoothing=0.3))
     assert smoothed["loss"] == pytest.approx(scores["loss"])
+    assert balanced_accuracy(scores["confusion"]) == pytest.approx(balanced_accuracy_score(val.labels, predicted))
+    seen = torch.arange(50) % 3 == 0
+    marked = evaluate(model, replace(val, trained_on=seen), CONFIG)
+    rest = (torch.from_numpy(predicted) == val.labels)[~seen].double().mean().item()
+    assert (marked["trained_on"], marked["accuracy_without"]) == (17, pytest.approx(rest))
+    assert evaluate(model, replace(val, trained_on=seen | True), CONFIG)["accuracy_without"] is None
+    assert evaluate(model, replace(val, trained_on=seen & False), CONFIG) == scores
 
 
 @pytest.mark.parametrize("num_classes", [9, 11, 1, 0])

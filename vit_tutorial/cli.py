@@ -35,6 +35,7 @@ from vit_tutorial.recipes import RECIPES, Recipe, fit_to_data, load_split, make_
 from vit_tutorial.runs import FOLDER, OWN_RUNS, find_run, load_classes, load_metrics, load_recorded, run_recipe
 from vit_tutorial.training.distributed import process_group, rank_and_world
 from vit_tutorial.training.loop import evaluate, make_optimizer, predict, to_input, train_epoch
+from vit_tutorial.training.scores import explain
 from vit_tutorial.what_matters.sweeps import load_sweep, run_sweep
 from vit_tutorial.what_matters.variants import SWEEPS
 
@@ -158,6 +159,7 @@ class Train:
             if rank_and_world()[0] == 0:
                 accuracy, seconds = f"{metrics['test']['accuracy']:.2%}", f"{metrics['seconds']:.0f} s"
                 print(f"{name}: test accuracy {accuracy} after {recipe.epochs} epochs in {seconds}; see {folder}")
+                print("\n".join(explain(metrics["test"], metrics["classes"])))
 
 
 @dataclass(frozen=True)
@@ -232,10 +234,12 @@ class Evaluate:
         if recipe.dataset.startswith("folder:"):
             changes = check_split(metrics, load_dataset(recipe.dataset, "test", memory=0), "test")  # without decoding
         test = load_split(recipe, "test")
-        accuracy = evaluate(model.to(self.device), test, recipe)["accuracy"]
+        scores = evaluate(model.to(self.device), test, recipe)
         then = metrics["test"]["accuracy"]
         whose = "your own run" if folder.is_relative_to(OWN_RUNS) else "the recorded run"
-        print(f"{self.name}, {whose}: test accuracy {accuracy:.2%} on {len(test):,} images of {test.variant}")
+        accuracy = f"{scores['accuracy']:.2%}"
+        print(f"{self.name}, {whose}: test accuracy {accuracy} on {len(test):,} images of {test.variant}")
+        print("\n".join(explain(scores, test.classes)))
         print(f"after its training: {then:.2%}; weights: {folder / 'model.safetensors'}")
         if changes:
             print(f"since then: {changes}; no test image was used in training")

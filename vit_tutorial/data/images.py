@@ -111,8 +111,9 @@ class Dataset:
         return tuple(self.images.shape[1:])
 
     def to(self, device: torch.device | str) -> "Dataset":
-        masks = None if self.masks is None else self.masks.to(device)
-        return replace(self, images=self.images.to(device), labels=self.labels.to(device), masks=masks)
+        masks, seen = (None if part is None else part.to(device) for part in (self.masks, self.trained_on))
+        images, labels = self.images.to(device), self.labels.to(device)
+        return replace(self, images=images, labels=labels, masks=masks, trained_on=seen)
 
     def batches(
         self, indices: Sequence[Int64[Tensor, " _"]], device: torch.device | str = "cpu"
