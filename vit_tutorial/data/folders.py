@@ -12,21 +12,30 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Int64, UInt8
+from jaxtyping import Bool, Int64, UInt8
 from torch import Tensor
 
 from vit_tutorial.data.copies import NOT_FOUND, contents
 from vit_tutorial.data.headers import check_headers
 from vit_tutorial.data.images import Dataset, ImageFiles, decode_all
-from vit_tutorial.data.layout import find_images, find_splits, tables_in
+from vit_tutorial.data.layout import find_images, find_splits, split_names, tables_in
+from vit_tutorial.data.tables import read_labels
 
 SPLIT_SEED = 0
 HEX = 12  # digits of an image's hash
 ALWAYS_TRAIN = "g"  # above every hash
+WORDS = {"train": "training", "val": "validation", "test": "test"}
+Part = tuple[tuple[str, ...], Int64[Tensor, " num"]]  # files and class indices
 
 
 def image_folder(
-    path: Path, split: str, img_size: tuple[int, int] | None, cache: Path, memory: int
+    path: Path,
+    split: str,
+    img_size: tuple[int, int] | None,
+    cache: Path,
+    memory: int,
+    labels: str = "",
+    label_columns: str = "",
 ) -> Dataset | ImageFiles:
     """A split of the images in ``PATH/{train,val,test}/<class>/*`` or ``PATH/<class>/*``; see :func:`split_folder`.
 
@@ -34,21 +43,24 @@ def image_folder(
         img_size: see :class:`~vit_tutorial.data.images.ImageFiles`.
         cache: folder for the decoded images.
         memory: most bytes that are decoded at once; a larger split stays on disk.
+        labels: see :func:`split_folder`.
+        label_columns: see :func:`split_folder`.
 
     Raises:
-        FileNotFoundError: if there is no such folder.
+        FileNotFoundError: if there is no such folder or table.
         ValueError: if it is laid out in another way, has a single class or too few images, or holds files that can't be
             read as images, which the message names.
     """
-    splits = split_folder(path)
+    splits = split_folder(path, labels, label_columns)
     dataset = replace(splits[split], img_size=img_size)
     if len(dataset.classes) == 1:
-        table = f", or name the table that has the classes: --labels {found[0]}" if (found := tables_in(path)) else ""
+        found = [] if labels else tables_in(path)
+        table = f", or name the table that has the classes: --labels {found[0]}" if found else ""
         raise ValueError(
             f"{path} has a single class, {dataset.classes[0]!r}, and a model that always says it is always right. "
-            f"Make a folder for each class{table}"
+            f"It needs two classes at least: make a folder for each{table}"
         )
-    check_headers([file for part in splits.values() for file in part.files])
+    check_headers(sorted(file for part in splits.values() for file in part.files))
     if len(dataset) * math.prod(dataset.image_shape) > memory:
         return dataset
     key = hashlib.sha256(f"{path.resolve()} {split}".encode()).hexdigest()[:16]
@@ -58,7 +70,7 @@ def image_folder(
     )
 
 
-def split_folder(path: Path) -> dict[str, ImageFiles]:
+def split_folder(path: Path, labels: str = "", label_columns: str = "") -> dict[str, ImageFiles]:
     """The images of a folder's three splits.
 
     A split without a folder of its own is about a tenth of each class in ``train``. Every image is assigned by a hash
@@ -68,46 +80,66 @@ def split_folder(path: Path) -> dict[str, ImageFiles]:
     several classes. Classes with fewer images than splits are only trained on. Warnings name such classes, and count
     the copies, and those test and validation images that are training images as well.
 
+    Args:
+        labels: a table with the images' classes, instead of folders; see
+            :func:`~vit_tutorial.data.tables.read_labels`. Folders ``train`` and ``test`` are splits here, too.
+        label_columns: its columns.
+
     Raises:
-        FileNotFoundError: if there is no such folder.
+        FileNotFoundError: if there is no such folder or table.
         ValueError: if it is laid out in another way, or no class has an image for each split.
     """
     if path.is_file() and zipfile.is_zipfile(path):
         raise ValueError(f"{path} is a zip file. Unpack it, and name the folder that comes out")
     if not path.is_dir():
         raise FileNotFoundError(f"{path} is not a folder.")
-    places = find_splits(path)
-    files, labels, classes = find_images(places["train"])
-    found = {split: find_images(places[split], classes)[:2] for split in ("val", "test") if split in places}
-    drawn = [split for split in ("test", "val") if split not in found]
-    keys = contents([*files, *(file for there, _ in found.values() for file in there)])
-    own, keys = keys[: len(files)], keys[len(files) :]
-    hashes = _hashes(path, files)
-    chosen, few = _drawn(_one_per_picture(hashes, own, labels.tolist()), labels, drawn)
+    variant = f"folder {path.resolve().name}"
+    if labels:
+        parts, classes, table = _by_table(path, labels, label_columns)
+        variant += f", classes from {table}"
+    else:
+        parts, classes = _by_folders(path)
+    files, numbers = parts.pop("train")
+    drawn = [split for split in ("test", "val") if split not in parts]
+    keys, hashes = contents(files), _hashes(path, files)
+    chosen, few = _drawn(_one_per_picture(hashes, keys, numbers.tolist()), numbers, drawn)
     if len(few) == len(classes):
         raise ValueError(f"{path}: no class has {len(chosen)} images, one each for {', '.join(chosen)}")
     if few:
         names = ", ".join(f"{classes[label]} ({count})" for label, count in few.items())
         warnings.warn(f"{path}: classes with too few images for {', '.join(drawn)}: {names}", stacklevel=2)
-    _warn_of_copies(path, files, own, labels.tolist(), drawn)
-    trained_on = {}
-    for split, (there, _) in found.items():
-        marks, keys = keys[: len(there)], keys[len(there) :]
-        trained_on[split] = torch.tensor([mark in set(own) for mark in marks])
-    for split, seen in trained_on.items():
-        if seen.any():
-            what = {"val": "validation", "test": "test"}[split]
-            said = f"{int(seen.sum())} of {len(seen)} {what} images are training images as well, byte for byte"
-            warnings.warn(f"{path}: {said}; {NOT_FOUND}", stacklevel=2)
+    _warn_of_copies(path, files, keys, numbers.tolist(), drawn)
+    seen = {split: _trained_on(path, split, files, there) for split, (there, _) in parts.items()}
     for split, indices in chosen.items():
         indices.sort(key=hashes.__getitem__)  # mixes the classes
-        found[split] = tuple(files[i] for i in indices), labels[indices]
-    record = {split: "".join(_hashes(path, files)) for split, (files, _) in sorted(found.items())}
-    variant = f"folder {path.resolve().name}"
+        parts[split] = tuple(files[i] for i in indices), numbers[indices]
+    record = {split: "".join(_hashes(path, files)) for split, (files, _) in sorted(parts.items())}
     return {
-        split: ImageFiles(*part, classes, variant, split=record, trained_on=trained_on.get(split))
-        for split, part in found.items()
+        split: ImageFiles(*part, classes, variant, split=record, trained_on=seen.get(split))
+        for split, part in parts.items()
     }
+
+
+def _by_folders(path: Path) -> tuple[dict[str, Part], tuple[str, ...]]:
+    """The splits that are there, "train" first, and the classes' names."""
+    places = find_splits(path)
+    files, labels, classes = find_images(places["train"])
+    given = {split: find_images(places[split], classes)[:2] for split in ("val", "test") if split in places}
+    return {"train": (files, labels), **given}, classes
+
+
+def _by_table(path: Path, labels: str, columns: str) -> tuple[dict[str, Part], tuple[str, ...], str]:
+    """As :func:`_by_folders`, of the images that a table names; and the table, in words."""
+    files, numbers, classes, said = read_labels(path, Path(labels).expanduser(), columns)
+    tops = [Path(file).relative_to(path).parts[0] for file in files]
+    named = split_names(sorted(set(tops)))
+    if set(tops) != named.keys() or "train" not in named.values():
+        return {"train": (files, numbers)}, classes, said
+    parts = {}
+    for split in ("train", "val", "test"):
+        if rows := [i for i, top in enumerate(tops) if named[top] == split]:
+            parts[split] = tuple(files[i] for i in rows), numbers[rows]
+    return parts, classes, said
 
 
 def _one_per_picture(hashes: Sequence[str], contents: Sequence, labels: Sequence[int]) -> list[str]:
@@ -144,6 +176,7 @@ def _drawn(
 def _warn_of_copies(
     path: Path, files: Sequence[str], contents: Sequence, labels: Sequence[int], drawn: Sequence[str]
 ) -> None:
+    """Count the files that are copies of others, and name one that is in two classes."""
     first: dict = {}
     for i, key in enumerate(contents):
         first.setdefault(key, i)
@@ -157,6 +190,17 @@ def _warn_of_copies(
         warnings.warn(
             f"{path}: the same picture is in two classes: {names}{more}; they are only trained on", stacklevel=3
         )
+
+
+def _trained_on(path: Path, split: str, train: Sequence[str], files: Sequence[str]) -> Bool[Tensor, " num"]:
+    """Which files of a given split are copies of training images; a warning counts them."""
+    keys = contents([*train, *files])
+    known = set(keys[: len(train)])
+    seen = torch.tensor([key in known for key in keys[len(train) :]])
+    if seen.any():
+        said = f"{int(seen.sum())} of {len(seen)} {WORDS[split]} images are training images as well, byte for byte"
+        warnings.warn(f"{path}: {said}; {NOT_FOUND}", stacklevel=3)
+    return seen
 
 
 def _hashes(path: Path, files: Sequence[str]) -> list[str]:

@@ -92,7 +92,7 @@ def _unwrapped(path: Path) -> Path:
     """The only thing in a folder, as a zip leaves it: a folder that holds no images itself, and names no split."""
     while len(folders := _folders(path)) == 1 and not _has_images(path):
         (inner,) = folders
-        if split_names([inner.name]) or _has_images(inner) or not any(_is_image(file) for file in files_in(inner)):
+        if split_names([inner.name]) or _has_images(inner) or not images_in(inner):
             break
         warnings.warn(f"{path} holds nothing but the folder {inner.name}, so that one is taken", stacklevel=2)
         path = inner
@@ -111,6 +111,11 @@ def _is_image(file: str) -> bool:
 
 def _has_images(folder: Path) -> bool:
     return any(_is_image(entry.name) and not entry.is_dir() for entry in os.scandir(folder))
+
+
+def images_in(folder: Path) -> list[str]:
+    """The images of a folder and of the folders in it, sorted."""
+    return [file for file in files_in(folder) if _is_image(file)]
 
 
 def files_in(folder: Path) -> Iterator[str]:
