@@ -59,9 +59,8 @@ def test_as_spreadsheets_write_it(photos, encoding):
 
 def test_the_guess_is_told_with_what_is_left_out(photos):
     message = (
-        r"files from column 'f', classes from column 'label'; 2 images of 2 classes; "
-        r"3 images have no row and are left out; 2 rows name no image in \S+, such as \['9\.png'\]; "
-        r"1 rows have no class$"
+        r"files from column 'f', classes from column 'label'; 2 images of 2 classes; left out: 3 images without a row, "
+        r"2 rows without an image in \S+, such as '9\.png', 1 row without a class$"
     )
     with pytest.warns(UserWarning, match=message):
         labels_of(photos, "f,label\n000.png,a\n001.png,b\n002.png,\n9.png,a\n8.png,b\n")
@@ -79,12 +78,14 @@ def test_named_columns(photos):
         ("file,label,class\n000.png,1,cat\n", "", r"which column has the classes\? Name both with --label-columns, as"),
         ("file,age,sex\n000.png,1,f\n", "", r"which column has the classes\? .* it has the columns file, age, sex$"),
         ("image,mask,label\n000.png,001.png,a\n", "", "which column has the files"),
-        ("file,label\nx.png,a\n", "", r"no column names images in \S+set, with \['x\.png', 'a'\] in its first row"),
+        ("file,label\nx.png,a\n", "", r"no column names images in \S+set, with \[\['x\.png', 'a'\]\] as its first"),
         ("file,label\n000.png,a\n", "file,what", r"has no column 'what', only file, label$"),
         ("file,label\n000.png,a\n", "file", r"the columns of labels must be two names, as in file,class; got 'file'"),
         ("file,label\n000.png,a\n", "label,file", r"column 'label' names no image in"),
         ("file,label\n000.png,a\n0/000.png,b\n", "", r"'0/000\.png' is in two classes, 'a' and 'b'"),
         ("file\n000.png\n", "", r"needs a column with files and one with classes; its first row is \['file'\]"),
+        ("file,label\n", "", r"no column names images in \S+set, with \[\] as its first row$"),
+        ("file,label\n", "file,label", r"column 'file' names no image in \S+set, with \[\] as its first row$"),
         ("", "", r"needs a column with files and one with classes; it is empty"),
     ],
 )  # fmt: skip

@@ -38,6 +38,10 @@ def test_a_high_accuracy_that_hides_a_class():
     ]
 
 
+def test_one_image_is_one_image():
+    assert explain({"confusion": [[3, 0], [1, 0]]}, "ab")[1] == "never answered: 'b' (1 test image)"
+
+
 def test_a_class_without_a_test_image():
     lines = explain({"confusion": [[3, 1, 0], [1, 3, 0], [0, 0, 0]]}, ("a", "b", "c"))
     assert lines[1:] == ["no test image of 'c', so nothing is known about it"]

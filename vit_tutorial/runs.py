@@ -147,7 +147,7 @@ def run_once(name: str, recipe: Recipe, folder: Path, **options) -> dict:
         key, (there, here) = next(iter(differ.items()))
         raise ValueError(
             f"{folder} holds a finished run with another {key}: {there}, not {here}. "
-            "Delete the folder, or choose another name"
+            "Choose another name, or move the folder elsewhere"
         )
     after_epoch = options.get("after_epoch")
     if after_epoch and _weights_of(folder).exists():

@@ -64,18 +64,19 @@ def read_labels(
             raise ValueError(f"{table}: {cell!r} is in two classes, {names[found[0]]!r} and {name!r}")
     if not names:
         raise ValueError(
-            f"{table}: column {header[file_column]!r} names no image in {path}, with {rows[0]} in its first row"
+            f"{table}: column {header[file_column]!r} names no image in {path}, with {rows[:1]} as its first row"
         )
     classes = tuple(sorted(set(names.values()), key=_natural))
     said = f"files from column {header[file_column]!r}, classes from column {header[class_column]!r}"
     all_files = {file for there in index.values() for file in there}
-    rest = {
-        "images have no row and are left out": len(all_files) - len(names) - empty,
-        f"rows name no image in {path}, such as {absent[:1]}": len(absent),
-        "rows have no class": empty,
-    }
-    more = "".join(f"; {count:,} {what}" for what, count in rest.items() if count)
-    warnings.warn(f"{table}: {said}; {len(names):,} images of {len(classes)} classes{more}", stacklevel=2)
+    rest = (
+        (len(all_files) - len(names) - empty, "image", "without a row"),
+        (len(absent), "row", f"without an image in {path}, such as {''.join(absent[:1])!r}"),
+        (empty, "row", "without a class"),
+    )
+    left = ", ".join(f"{count:,} {what}{'s' * (count > 1)} {which}" for count, what, which in rest if count)
+    told = f"{table}: {said}; {len(names):,} images of {len(classes)} classes"
+    warnings.warn(told + f"; left out: {left}" * bool(left), stacklevel=2)
     files = tuple(sorted(names))
     labels = torch.tensor([classes.index(names[file]) for file in files])
     return files, labels, classes, f"{table.name} ({header[file_column]}, {header[class_column]})"
@@ -151,8 +152,7 @@ def _guessed(
     scores = [named(column) for column in range(len(header))]
     file_column = scores.index(max(scores))
     if scores[file_column] == (0, 0):
-        first = f"{rows[0]} in its first row" if rows else "a single row"
-        raise ValueError(f"{table}: no column names images in {path}, with {first}")
+        raise ValueError(f"{table}: no column names images in {path}, with {rows[:1]} as its first row")
     if scores.count(scores[file_column]) > 1:
         raise ValueError(f"{table}: which column has the files? {ask}")
     rest = [column for column in range(len(header)) if column != file_column]

@@ -35,7 +35,7 @@ def explain(scores: dict, classes: Sequence[str], split: str = "test") -> list[s
     always = f"to always say {classes[largest]!r}, its largest class, would give {counts[largest] / total:.2%}"
     lines = [f"balanced accuracy {balanced_accuracy(confusion):.2%}, the mean over the classes; {always}"]
     if silent := never_answered(confusion):
-        named = [f"{classes[label]!r} ({counts[label]:,} {split} images)" for label in silent]
+        named = [f"{classes[label]!r} ({counts[label]:,} {split} image{'s' * (counts[label] > 1)})" for label in silent]
         lines.append(f"never answered: {_listed(named)}")
     if without := [repr(classes[label]) for label, count in enumerate(counts) if not count]:
         lines.append(f"no {split} image of {_listed(without)}, so nothing is known about {_them(len(without))}")
