@@ -1,6 +1,7 @@
 """The command on pictures of one's own: nothing silently wrong, and nothing hidden in one number."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -80,11 +81,11 @@ def test_classes_from_a_table(own_folder, capsys):
 
 def test_a_warning_is_one_line_without_code(capsys, own_folder):
     write_tree(own_folder / "mine", ("cat", "dog"), 10)
-    (own_folder / "mine/dog/IMG_1.heic").touch()
+    (own_folder / "mine/dog/notes.txt").touch()
     done = subprocess.run(
         [sys.executable, "-m", "vit_tutorial", "data", "folder:mine"], capture_output=True, text=True, check=True
     )
-    assert re.fullmatch(r"vit-tutorial: mine: skipped 1 \.heic; images are .*\n", done.stderr)
+    assert re.fullmatch(r"vit-tutorial: mine: skipped 1 \.txt; images are .*\n", done.stderr)
 
 
 def test_files_that_are_no_images_are_all_named_before_anything_trains(own_folder):
@@ -100,3 +101,16 @@ def test_files_that_are_no_images_are_all_named_before_anything_trains(own_folde
             main(command)
         assert re.search(message, error.value.code)
     assert not (own_folder / "runs").exists()
+
+
+def test_names_with_anything_in_them(own_folder, capsys):
+    names = ["naïve ☃", "new\nline", "%s {x}", os.fsdecode(b"\xe9t\xe9")]  # the last one is no UTF-8
+    for label, name in enumerate(names):
+        for number in range(9):
+            write_image(own_folder / f"a set #1/{name}/{number}.png", 20 * label + number)
+    main(["data", "folder:a set #1"])
+    main(["train", "photos", "--dataset=folder:a set #1", *TINY])
+    main(["evaluate", "photos", "--device=cpu"])
+    main(["predict", "photos", f"a set #1/{names[-1]}/1.png", "--device=cpu"])
+    assert json.loads((own_folder / "runs/photos/metrics.json").read_text())["classes"] == sorted(names)
+    assert "4 classes: %s {x} 9, naïve ☃ 9, " in capsys.readouterr().out

@@ -1,5 +1,6 @@
 """Copies of a picture never stand on both sides of a split; where they were put there, it is counted."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -29,6 +30,15 @@ def test_equal_bytes_and_nothing_else_have_an_equal_key(tmp_path):
     write(tmp_path / "c", "six")  # of the same length
     a, _, c, _ = contents([str(tmp_path / name) for name in "abcd"])
     assert a != c
+
+
+def test_what_can_t_be_read_is_equal_to_nothing(tmp_path):
+    """They are named later, by the look at their headers; a pipe would wait for a writer."""
+    for name in "ab":
+        os.mkfifo(tmp_path / name)
+    for name in "cd":
+        (tmp_path / name).symlink_to(tmp_path / "nowhere")
+    assert len(set(contents([str(tmp_path / name) for name in "abcd"]))) == 4
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -45,7 +45,9 @@ def test_bad_trees(tmp_path):
     with pytest.raises(ValueError, match="a class 'bee' that is none of ape, cat"):
         find_images(tmp_path, ("ape", "cat"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"empty holds no image\. Put images into it, or move the folder elsewhere"):
+    with pytest.raises(
+        ValueError, match=r"empty holds no image\. Put images of the class into it, or move the folder elsewhere"
+    ):
         find_images(tmp_path)
 
 
@@ -149,7 +151,9 @@ def test_what_is_skipped_is_counted(tmp_path):
     touch_tree(tmp_path, {"ape": 3, "bee": 3})
     for name in ("ape/1.HEIC", "ape/2.heic", "bee/3.HEIC", "bee/4.gif", "bee/notes", "bee/.DS_Store"):
         (tmp_path / name).touch()
-    with pytest.warns(UserWarning, match=r"skipped 3 \.heic, 1 \.gif, 1 without extension; images are \.jpg, "):
+    with pytest.warns(
+        UserWarning, match=r"skipped 3 \.heic, 1 \.gif, 1 without extension; images are \.jpg, .*; convert the others$"
+    ):
         find_images(tmp_path)
     (tmp_path / "cat").mkdir()
     (tmp_path / "cat/5.heic").touch()
@@ -334,3 +338,23 @@ def test_a_truncated_image_is_named_and_nothing_is_cached(cached):
     with pytest.raises(ValueError, match=r"bee/001.png is not a whole image, "):
         load()
     assert not (root / "cache").exists()
+
+
+@pytest.mark.parametrize("memory", [2**30, 1])
+def test_all_that_is_damaged_is_named_before_a_training(tmp_path, memory):
+    """A damaged test image would be found after it."""
+    write_tree(tmp_path / "own", ("ape", "bee"), 30)
+    parts = split_folder(tmp_path / "own")
+    damaged = sorted(parts[name].files[0] for name in ("test", "val"))
+    for file in damaged:
+        with open(file, "r+b") as stream:
+            stream.truncate(os.path.getsize(file) - 30)
+    options = {"root": tmp_path, "img_size": 6, "memory": memory}
+    with pytest.raises(ValueError, match=f"^2 files .*: {damaged[0]} is not a whole .*; {damaged[1]} is not a whole"):
+        load_dataset(f"folder:{tmp_path / 'own'}", "train", **options)
+    assert len(load_dataset(f"folder:{tmp_path / 'own'}", "train", **{**options, "memory": 0})) == len(parts["train"])
+    with open(parts["train"].files[0], "wb"):
+        pass  # now its header is bad, too: then all are looked into
+    with pytest.raises(ValueError, match=r"^3 files can't be read as images: ") as error:
+        load_dataset(f"folder:{tmp_path / 'own'}", "train", **{**options, "memory": 0})
+    assert all(file in str(error.value) for file in (*damaged, parts["train"].files[0]))

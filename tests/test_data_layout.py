@@ -62,6 +62,14 @@ def test_a_split_in_a_folder_of_its_own_name(tmp_path):
         assert found(tmp_path)["test"] == {"ape": 5, "bee": 5}
 
 
+def test_splits_in_folders_of_the_same_name_may_hold_classes_only(tmp_path):
+    for split in ("train", "test"):
+        for each in ("ape", "bee"):
+            fill(tmp_path / split / split / each, 8)
+    with pytest.warns(UserWarning, match="holds nothing but the folder t"):
+        assert found(tmp_path)["test"] == {"ape": 8, "bee": 8}
+
+
 def test_a_folder_in_a_folder_as_a_zip_leaves_it(tmp_path):
     for each in ("ape", "bee"):
         fill(tmp_path / "archive/set" / each, 9)
@@ -176,9 +184,9 @@ def test_a_single_class_is_refused_and_a_table_beside_it_named(tmp_path):
 
 def test_no_advice_destroys(tmp_path):
     (tmp_path / "ape").mkdir()
-    for content in ([], ["a.heic"], ["a.txt", "b"]):
+    for content, do in (([], "Put images of the class"), (["a.txt", "b"], "Put images"), (["a.heic"], "Convert them")):
         for name in content:
             (tmp_path / "ape" / name).touch()
-        with pytest.raises(ValueError, match="holds no image") as error:
+        with pytest.raises(ValueError, match=f"holds no image.*{do}") as error:
             find_images(tmp_path)
         assert "move" in str(error.value) and not {"remove", "delete"} & set(str(error.value).lower().split())

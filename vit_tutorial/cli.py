@@ -25,6 +25,7 @@ from vit_tutorial.classroom.reports import write_reports
 from vit_tutorial.classroom.sandbox import Limits
 from vit_tutorial.clinic.symptoms import are_probabilities
 from vit_tutorial.data import NAMES, SPLITS, Dataset, ImageFiles, data_root, load_dataset
+from vit_tutorial.data.copies import NOT_FOUND
 from vit_tutorial.data.folders import check_split
 from vit_tutorial.data.images import decode_all
 from vit_tutorial.data.load import STAND_INS, fetch_and_report
@@ -396,6 +397,7 @@ class Data:
             print(f"{name}: {sizes} ({splits['train'].variant})")
             if name.startswith("folder:"):
                 print(f"{name}: {_class_sizes(list(splits.values()))}")
+                print(f"{name}: looked for files of equal content; {NOT_FOUND}")
         if lacking:
             sys.exit(f"vit-tutorial: missing, and cannot be fetched: {', '.join(lacking)}")
 
@@ -522,6 +524,9 @@ def _with_current_names(arguments: list[str]) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command. Wrong usage exits with code 2; other errors that the user can fix are one line, with code 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # for folders by names that are no text
     warnings.formatwarning = lambda message, *_, **__: f"vit-tutorial: {message}\n"  # without a line of code
     arguments = _with_current_names(sys.argv[1:] if arguments is None else arguments)
     try:

@@ -16,8 +16,8 @@ from jaxtyping import Bool, Int64, UInt8
 from torch import Tensor
 
 from vit_tutorial.data.copies import NOT_FOUND, contents
-from vit_tutorial.data.headers import check_headers
-from vit_tutorial.data.images import Dataset, ImageFiles, decode_all
+from vit_tutorial.data.headers import UnreadableImages, check_headers, stop_if_unreadable
+from vit_tutorial.data.images import Dataset, ImageFiles, decode_all, find_faults
 from vit_tutorial.data.layout import find_images, find_splits, split_names, tables_in
 from vit_tutorial.data.tables import read_labels
 
@@ -60,14 +60,29 @@ def image_folder(
             f"{path} has a single class, {dataset.classes[0]!r}, and a model that always says it is always right. "
             f"It needs two classes at least: make a folder for each{table}"
         )
-    check_headers(sorted(file for part in splits.values() for file in part.files))
+    _check_files(sorted(file for part in splits.values() for file in part.files))
+    others = sorted(file for name in ("val", "test") for file in splits[name].files if split == "train" and memory)
+    faults = find_faults(others)  # before a training, not after it
     if len(dataset) * math.prod(dataset.image_shape) > memory:
+        stop_if_unreadable(faults)
         return dataset
     key = hashlib.sha256(f"{path.resolve()} {split}".encode()).hexdigest()[:16]
-    images = decode_cached(dataset, cache / f"{key}.npz")
+    try:
+        images = decode_cached(dataset, cache / f"{key}.npz")
+    except UnreadableImages as error:
+        faults += error.faults
+    stop_if_unreadable(sorted(faults))
     return Dataset(
         images, dataset.labels, dataset.classes, dataset.variant, split=dataset.split, trained_on=dataset.trained_on
     )
+
+
+def _check_files(files: Sequence[str]) -> None:
+    """A look at all headers; if one is bad, at all that's behind the others, so that all are named at once."""
+    try:
+        check_headers(files)
+    except UnreadableImages as error:
+        stop_if_unreadable(find_faults(files) or error.faults)
 
 
 def split_folder(path: Path, labels: str = "", label_columns: str = "") -> dict[str, ImageFiles]:
@@ -325,6 +340,6 @@ def _fingerprint(dataset: ImageFiles) -> str:
     for file in dataset.files:
         status = os.stat(file)
         again = "" if file.lower().endswith((".jpg", ".jpeg")) else "8 to 16 bits"  # were read in another way once
-        name = os.path.relpath(file, above)
-        digest.update(os.fsencode(f"{name}|{status.st_size}|{status.st_mtime_ns}{again}\n"))
+        name = os.path.relpath(file, above).split(os.sep)
+        digest.update(f"{name}|{status.st_size}|{status.st_mtime_ns}{again}\n".encode())
     return digest.hexdigest()

@@ -73,7 +73,7 @@ def check_headers(files: Sequence[str]) -> list[tuple[int, int]]:
     """(width, height) of each image, from its header; a file that has not changed is looked at once in a process.
 
     Raises:
-        ValueError: if files can't be read as images; the message names them all, and says what to do.
+        UnreadableImages: if files can't be read as images.
     """
     with ThreadPoolExecutor(WORKERS) as pool:
         looks = list(pool.map(_look, files))
@@ -96,10 +96,21 @@ def _look_once(path: str, state: tuple | None) -> tuple[int, int] | str:
         return str(error)
 
 
-def stop_if_unreadable(faults: Sequence[str]) -> None:
-    """Raise a ValueError that names all files which can't be read, if there are any, with what to do about each."""
-    if len(faults) == 1:
-        raise ValueError(faults[0])
-    if faults:
+class UnreadableImages(ValueError):
+    """Files that can't be read as images; the message names them all, with what to do about each.
+
+    Attributes:
+        faults: a sentence about each.
+    """
+
+    def __init__(self, faults: Sequence[str]):
+        self.faults = list(faults)
+        count = f"{len(faults)} files can't be read as images: " if len(faults) > 1 else ""
         more = f"; and {len(faults) - NAMED} more" * (len(faults) > NAMED)
-        raise ValueError(f"{len(faults)} files can't be read as images: {'; '.join(faults[:NAMED])}{more}")
+        super().__init__(f"{count}{'; '.join(faults[:NAMED])}{more}")
+
+
+def stop_if_unreadable(faults: Sequence[str]) -> None:
+    """Raise an error that names all files which can't be read, if there are any."""
+    if faults:
+        raise UnreadableImages(faults)

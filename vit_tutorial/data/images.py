@@ -1,10 +1,12 @@
 """Sets of images, in memory or on disk, that hand out batches in the same way (chapter 6)."""
 
+import os
 import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import islice
 
 import numpy as np
@@ -250,7 +252,7 @@ def _as_bytes(values: np.ndarray, scaled: bool) -> np.ndarray:
     bits = 16 if scaled else next(bits for bits in (8, 10, 12, 14, 16) if values.max() < 2**bits)
     if bits < 16:
         rule = f"an image file of 16 bits with no value above {2**bits - 1:,} is taken to hold {bits} bits"
-        warnings.warn(f"{rule}, so {2**bits - 1:,} is white", stacklevel=2)
+        warnings.warn(f"{rule}, so {2**bits - 1:,} is white; each is judged by itself", stacklevel=2)
     return (values * (255 / (2**bits - 1))).round().astype(np.uint8)
 
 
@@ -259,6 +261,28 @@ def _on_paper(image: Image.Image) -> Image.Image:
     grey, alpha = np.asarray(image.convert("L"), dtype=float), np.asarray(image.getchannel("A"), dtype=float)
     dark = (grey * alpha).sum() < 255 / 2 * alpha.sum()
     return Image.alpha_composite(Image.new("RGBA", image.size, "white" if dark else "black"), image)
+
+
+def find_faults(files: Sequence[str]) -> list[str]:
+    """What is wrong with those of the images that can't be decoded; one that has not changed is decoded only once."""
+    with ThreadPoolExecutor(WORKERS) as pool:
+        said = tqdm(pool.map(_fault, files), "looking", len(files), unit=" images", delay=1, disable=None)
+        return [each for each in said if each]
+
+
+def _fault(file: str) -> str:
+    state = os.stat(file) if os.path.exists(file) else None
+    return _fault_once(file, state and (state.st_size, state.st_mtime_ns, state.st_mode))
+
+
+@cache
+def _fault_once(file: str, state: tuple | None) -> str:
+    """Why it can't be decoded, or nothing; ``state`` tells whether the file has changed."""
+    try:
+        decode(file, (64, 64))
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def decode_all(

@@ -13,6 +13,10 @@ from torch import Tensor
 
 # As torchvision.datasets.ImageFolder has them, whose import takes a second.
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+CONVERTIBLE = {  # images as well, of kinds that are not read here
+    *(".heic", ".heif", ".avif", ".gif", ".jfif", ".jpe", ".jp2", ".jxl", ".svg", ".psd", ".tga", ".ico", ".pdf"),
+    *(".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf", ".dcm"),
+}
 SPLIT_NAMES = {  # of which split a folder holds the images
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation"), "val"),
@@ -85,14 +89,14 @@ def find_splits(path: Path) -> dict[str, Path]:
         why = f"; there is no folder for each class in {', '.join(without)}" if without else ""
         used = ", ".join(sorted(own, key=lambda name: list(SPLIT_NAMES.values()).index(own[name])))
         warnings.warn(f"{path}: only the folders {used} are used, not {', '.join(unused)}{why}", stacklevel=2)
-    return {split: _unwrapped(path / name) for name, split in own.items()}
+    return {split: _unwrapped(path / name, split) for name, split in own.items()}
 
 
-def _unwrapped(path: Path) -> Path:
-    """The only thing in a folder, as a zip leaves it: a folder that holds no images itself, and names no split."""
+def _unwrapped(path: Path, split: str = "") -> Path:
+    """The only thing in a folder, as a zip leaves it: a folder without own images, named after no other split."""
     while len(folders := _folders(path)) == 1 and not _has_images(path):
         (inner,) = folders
-        if split_names([inner.name]) or _has_images(inner) or not images_in(inner):
+        if split_names([inner.name]).get(inner.name, split) != split or _has_images(inner) or not images_in(inner):
             break
         warnings.warn(f"{path} holds nothing but the folder {inner.name}, so that one is taken", stacklevel=2)
         path = inner
@@ -161,7 +165,7 @@ def find_images(
         others = Counter(os.path.splitext(file)[1].lower() or "without extension" for file in rest)
         if not images:
             what = f" that can be read, only {_counted(others)}" if others else ""
-            do = "Convert them to JPEG or PNG" if others else "Put images into it"
+            do = "Convert them to JPEG or PNG" if others.keys() & CONVERTIBLE else "Put images of the class into it"
             raise ValueError(f"{folder / name} holds no image{what}. {do}, or move the folder elsewhere")
         skipped += others
         files += images
@@ -169,7 +173,8 @@ def find_images(
         deeper += Counter(place for file in images if (place := os.path.dirname(file)) != str(folder / name))
     if skipped:
         kinds = ", ".join(IMG_EXTENSIONS)
-        warnings.warn(f"{folder}: skipped {_counted(skipped)}; images are {kinds}", stacklevel=2)
+        more = "; convert the others" if skipped.keys() & CONVERTIBLE else ""
+        warnings.warn(f"{folder}: skipped {_counted(skipped)}; images are {kinds}{more}", stacklevel=2)
     if deeper:
         said = (f"{count} in folder {os.path.relpath(place, folder)}" for place, count in sorted(deeper.items()))
         warnings.warn(f"{folder}: images of folders within a class are that class's: {_listed(said)}", stacklevel=2)
