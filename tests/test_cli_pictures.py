@@ -38,7 +38,7 @@ def test_a_class_that_is_never_answered_is_named(own_folder, capsys):
     share = sum(confusion[0]) / sum(map(sum, confusion))
     said = capsys.readouterr().out
     assert said.count(f"test accuracy {share:.2%}") == 2
-    beside = f"balanced accuracy 50.00%, the mean over the classes; to always say 'healthy', .* would give {share:.2%}"
+    beside = f"balanced accuracy 50.00%, the mean over the classes; always saying 'healthy', .* would give {share:.2%}"
     assert len(re.findall(beside, said)) == 2
     assert said.count(f"never answered: 'sick' ({sum(confusion[1])} test images)") == 2
 
@@ -86,6 +86,9 @@ def test_a_warning_is_one_line_without_code(capsys, own_folder):
         [sys.executable, "-m", "vit_tutorial", "data", "folder:mine"], capture_output=True, text=True, check=True
     )
     assert re.fullmatch(r"vit-tutorial: mine: skipped 1 \.txt; images are .*\n", done.stderr)
+    train = [sys.executable, "-m", "vit_tutorial", "train", "photos", "--dataset=folder:mine", *TINY]
+    done = subprocess.run(train, capture_output=True, text=True, check=True)
+    assert done.stderr.count("skipped 1 .txt") == 1  # though each split is asked for by itself
 
 
 def test_files_that_are_no_images_are_all_named_before_anything_trains(own_folder):

@@ -10,7 +10,7 @@ from fake_data import write_tree
 
 from vit_tutorial.data import load_dataset
 from vit_tutorial.data.folders import split_folder
-from vit_tutorial.data.layout import find_images, find_splits, split_names
+from vit_tutorial.data.layout import find_images, split_names
 
 
 def fill(folder, count: int = 4) -> None:
@@ -166,10 +166,14 @@ def test_an_archive_is_to_be_unpacked(tmp_path):
 
 def test_images_without_folders(tmp_path):
     fill(tmp_path, 7)
-    with pytest.raises(
-        ValueError, match=r"no folder for each class .*\. Sort its 7 images into such folders, or name the"
-    ):
-        find_splits(tmp_path) and split_folder(tmp_path)
+    message = (
+        r"no folder for each class .*\. Sort its 7 images into such folders, or name the table that has their classes"
+    )
+    with pytest.raises(ValueError, match=rf"{message} with --labels$"):
+        split_folder(tmp_path)
+    (tmp_path / "all.csv").touch()
+    with pytest.raises(ValueError, match=rf"{message}: --labels \S+all\.csv$"):
+        split_folder(tmp_path)
 
 
 def test_a_single_class_is_refused_and_a_table_beside_it_named(tmp_path):

@@ -32,7 +32,7 @@ def test_the_mean_over_the_classes_and_those_never_answered(confusion):
 def test_a_high_accuracy_that_hides_a_class():
     lines = explain({"confusion": [[190, 0], [12, 0]], "accuracy": 190 / 202}, ("healthy", "sick"))
     assert lines == [
-        "balanced accuracy 50.00%, the mean over the classes; to always say 'healthy', its largest class, "
+        "balanced accuracy 50.00%, the mean over the classes; always saying 'healthy', the largest class, "
         "would give 94.06%",
         "never answered: 'sick' (12 test images)",
     ]

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -522,12 +523,25 @@ def _with_current_names(arguments: list[str]) -> list[str]:
     return arguments
 
 
+def _one_line_each() -> Callable[..., str]:
+    """How warnings are shown: in a line without code, and once, though each split of a folder repeats them."""
+    told = set()
+
+    def one_line(message: Warning | str, *_, **__) -> str:
+        line = f"vit-tutorial: {message}\n"
+        again = line in told
+        told.add(line)
+        return "" if again else line
+
+    return one_line
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command. Wrong usage exits with code 2; other errors that the user can fix are one line, with code 1."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # for folders by names that are no text
-    warnings.formatwarning = lambda message, *_, **__: f"vit-tutorial: {message}\n"  # without a line of code
+    warnings.formatwarning = _one_line_each()
     arguments = _with_current_names(sys.argv[1:] if arguments is None else arguments)
     try:
         # Cascading: `train --quiet mnist` is `train mnist --quiet`.

@@ -189,7 +189,8 @@ def _instead(folder: Path) -> str:
     if zips:
         return f". Unpack {_listed(zips)} first"
     if images:
-        return f". Sort its {images} images into such folders, or name the table that has their classes with --labels"
+        table = f": --labels {tables[0]}" if (tables := tables_in(folder)) else " with --labels"
+        return f". Sort its {images} images into such folders, or name the table that has their classes{table}"
     return ""
 
 

@@ -32,7 +32,7 @@ def explain(scores: dict, classes: Sequence[str], split: str = "test") -> list[s
     confusion = scores["confusion"]
     counts = [sum(row) for row in confusion]
     largest, total = max(range(len(counts)), key=counts.__getitem__), sum(counts)
-    always = f"to always say {classes[largest]!r}, its largest class, would give {counts[largest] / total:.2%}"
+    always = f"always saying {classes[largest]!r}, the largest class, would give {counts[largest] / total:.2%}"
     lines = [f"balanced accuracy {balanced_accuracy(confusion):.2%}, the mean over the classes; {always}"]
     if silent := never_answered(confusion):
         named = [f"{classes[label]!r} ({counts[label]:,} {split} image{'s' * (counts[label] > 1)})" for label in silent]
