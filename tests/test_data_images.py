@@ -2,7 +2,9 @@
 
 import multiprocessing.process
 import os
+import struct
 import threading
+import zlib
 
 import numpy as np
 import pytest
@@ -200,6 +202,26 @@ def test_fewer_bits_in_a_file_of_sixteen_keep_their_grey_levels(tmp_path, bits):
         ):
             grey = decode(str(tmp_path / name))
         assert grey[0, 0].tolist() == list(range(256))
+
+
+def deep_png(values: np.ndarray) -> bytes:
+    """An RGB image of 16 bits, which PIL does not write."""
+    raw = b"".join(b"\0" + row.astype(">u2").tobytes() for row in values)
+    size = struct.pack(">IIBBBBB", values.shape[1], values.shape[0], 16, 2, 0, 0, 0)
+    parts = {b"IHDR": size, b"IDAT": zlib.compress(raw), b"IEND": b""}
+    chunks = (struct.pack(">I", len(v)) + k + v + struct.pack(">I", zlib.crc32(k + v)) for k, v in parts.items())
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+@pytest.mark.parametrize("bits", [10, 12, 14, 16])
+def test_colours_of_which_only_the_upper_bits_are_read(tmp_path, recwarn, bits):
+    """12 bits in a file of 16 leave 16 levels, all of them nearly black: that can't be mended here, but told."""
+    values = np.linspace(0, 2**bits - 1, 300).round().astype(np.uint16).reshape(10, 10, 3)
+    (tmp_path / "a.png").write_bytes(deep_png(values))
+    assert decode(str(tmp_path / "a.png")).permute(1, 2, 0).tolist() == (values // 256).tolist()
+    told = [str(warning.message) for warning in recwarn]
+    assert len(told) == (bits < 16)
+    assert all(f"has no value above {2**bits - 1:,}, and only the upper 8 bits are read" in line for line in told)
 
 
 def test_where_the_header_says_which_value_is_white_a_dark_image_stays_dark(tmp_path):

@@ -225,7 +225,7 @@ def decode(path: str, img_size: tuple[int, int] | None = None, *, paper: bool = 
     """One image as RGB bytes, upright; resized by its shorter side and cut to ``img_size`` from the middle.
 
     Grey images of 16 bits are scaled: 65,535 is white, or 1,023, 4,095 or 16,383 if no value is above that, as a
-    warning says.
+    warning says. Of colours with 16 bits the upper 8 are read; a warning says so if they are hardly used.
 
     Args:
         paper: put a background behind transparent pixels, white under dark ink and black under light, instead of
@@ -236,11 +236,14 @@ def decode(path: str, img_size: tuple[int, int] | None = None, *, paper: bool = 
     """
     with opened(path) as image:
         deep, scaled = image.mode[0] == "I", image.format == "PPM"  # whose header says which value is white
+        cut = not deep and any(";16" in str(tile) for tile in image.tile)  # PIL reads the upper 8 bits of colours
         if img_size:  # a large photograph need not be decoded in full: JPEG knows how to give ½, ¼ and ⅛
             image.draft(None, (2 * max(img_size),) * 2)
         image = ImageOps.exif_transpose(image)
         if deep:  # convert would make all above 255 white
             image = Image.fromarray(_as_bytes(np.asarray(image), scaled))
+        if cut:
+            _warn_if_nearly_black(np.asarray(image.convert("RGB")))
         image = (_on_paper(image) if paper and image.has_transparency_data else image).convert("RGB")
         if img_size and image.size != img_size[::-1]:
             image = ImageOps.fit(image, img_size[::-1], Image.Resampling.BILINEAR)
@@ -254,6 +257,16 @@ def _as_bytes(values: np.ndarray, scaled: bool) -> np.ndarray:
         rule = f"an image file of 16 bits with no value above {2**bits - 1:,} is taken to hold {bits} bits"
         warnings.warn(f"{rule}, so {2**bits - 1:,} is white; each is judged by itself", stacklevel=2)
     return (values * (255 / (2**bits - 1))).round().astype(np.uint8)
+
+
+def _warn_if_nearly_black(upper: np.ndarray) -> None:
+    """Of colours with fewer than 16 bits in a file of 16, the upper 8 bits leave few grey levels."""
+    bits = next((bits for bits in (10, 12, 14) if upper.max() < 2 ** (bits - 8)), 16)
+    if bits < 16:
+        what = f"an image file with colours of 16 bits has no value above {2**bits - 1:,}"
+        warnings.warn(
+            f"{what}, and only the upper 8 bits are read, so it is nearly black: save it with 8 bits", stacklevel=2
+        )
 
 
 def _on_paper(image: Image.Image) -> Image.Image:
