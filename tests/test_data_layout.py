@@ -128,6 +128,14 @@ def test_images_of_folders_within_a_class_are_used_and_named(tmp_path):
     assert len(set(files)) == 11 and not any("thumbnails" in file for file in files)
 
 
+def test_images_beside_the_classes_are_counted(tmp_path):
+    for each in ("ape", "bee"):
+        fill(tmp_path / each, 3)
+    fill(tmp_path, 4)
+    with pytest.warns(UserWarning, match="4 images beside the folders of the classes are not used$"):
+        assert len(find_images(tmp_path)[0]) == 6
+
+
 def test_a_link_in_a_circle_ends(tmp_path):
     fill(tmp_path / "ape", 3)
     fill(tmp_path / "elsewhere/bee", 3)

@@ -171,6 +171,8 @@ def find_images(
         files += images
         labels += [classes.index(name)] * len(images)
         deeper += Counter(place for file in images if (place := os.path.dirname(file)) != str(folder / name))
+    if loose := sum(_is_image(entry.name) and entry.is_file() for entry in os.scandir(folder)):
+        warnings.warn(f"{folder}: {loose} images beside the folders of the classes are not used", stacklevel=2)
     if skipped:
         kinds = ", ".join(IMG_EXTENSIONS)
         more = "; convert the others" if skipped.keys() & CONVERTIBLE else ""
