@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from fake_data import write_image, write_tree
 from PIL import Image
 
 from vit_tutorial.cli import main
+from vit_tutorial.data.folders import split_folder
 
 TINY = ["--epochs=1", "--quiet", "--device=cpu", "--model.depth=1", "--model.embed-dim=12"]
 
@@ -56,6 +58,22 @@ def test_the_accuracy_without_the_test_images_that_were_trained_on(own_folder, c
         r"10 of 14 test images are training images as well: ([\d.]+)% on the 4 others", capsys.readouterr().out
     )
     assert test["trained_on"] == 10 and said == [f"{100 * test['accuracy_without']:.2f}"] * 2
+
+
+def test_the_same_picture_in_another_format_is_asked_about(own_folder, capsys):
+    for number in range(40):
+        small = np.random.default_rng(number).integers(0, 256, (6, 6, 3), dtype=np.uint8)
+        image = Image.fromarray(small).resize((60, 60), Image.Resampling.BICUBIC)
+        for split, suffix in (("train", "png"), ("test", "jpg")):
+            folder = own_folder / f"set/{split}/{'ab'[number % 2]}"
+            folder.mkdir(parents=True, exist_ok=True)
+            if (split == "train" and number < 36) or (split == "test" and number >= 33):
+                image.save(folder / f"{number}.{suffix}")
+    main(["train", "photos", "--dataset=folder:set", *TINY])
+    test = json.loads((own_folder / "runs/photos/metrics.json").read_text())["test"]
+    trained = {int(Path(file).stem) for file in split_folder(own_folder / "set")["train"].files}
+    assert test["look_alikes"] == len(trained & {33, 34, 35}) > 1  # the others are for validation
+    assert f"{test['look_alikes']} test images look like a training image" in capsys.readouterr().out
 
 
 def test_classes_from_a_table(own_folder, capsys):

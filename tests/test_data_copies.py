@@ -4,13 +4,16 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from fake_data import write_tree
+from PIL import Image
 
 from vit_tutorial.data import load_dataset
-from vit_tutorial.data.copies import contents
+from vit_tutorial.data.copies import contents, look_alikes
 from vit_tutorial.data.folders import check_split, split_folder
+from vit_tutorial.data.images import decode_all
 
 
 def write(path: Path, text: str) -> None:
@@ -48,7 +51,7 @@ def test_copies_stay_together_whatever_their_names(tmp_path, seed):
             for copy in range(1 + number % 3):
                 write(tmp_path / label / f"{seed} {number}-{copy}.jpg", f"{label} {number}")
     with pytest.warns(
-        UserWarning, match=r"120 of 240 images are copies of others, byte for byte; .* aren't looked for$"
+        UserWarning, match=r"120 of 240 images are copies of others, byte for byte; .* aren't found by this$"
     ):
         parts = split_folder(tmp_path)
     assert sum(len(part) for part in parts.values()) == 240
@@ -104,3 +107,41 @@ def test_where_the_splits_are_given_their_copies_are_counted_and_marked(tmp_path
         assert test.trained_on.tolist() == ([True] * 10 + [False] * 2) * 2
         assert test[torch.tensor([11, 3])].trained_on.tolist() == [False, True]
         assert load_dataset(f"folder:{own}", "train", root=tmp_path, memory=memory).trained_on is None
+
+
+def pictures_of(number: int, size: tuple[int, int] = (96, 80)) -> Image.Image:
+    """Smooth, as photographs are, and different for each number."""
+    small = np.random.default_rng(number).integers(0, 256, (6, 6, 3), dtype=np.uint8)
+    return Image.fromarray(small).resize(size, Image.Resampling.BICUBIC)
+
+
+CHANGES = {
+    "JPEG": lambda image, file: image.save(file.with_suffix(".jpg"), quality=70),
+    "smaller": lambda image, file: image.resize((60, 50)).save(file),
+    "mirrored": lambda image, file: image.transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(file),
+    "grey": lambda image, file: image.convert("L").save(file),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_same_picture_in_another_form_looks_alike_and_others_do_not(tmp_path, change):
+    for number in range(40):
+        pictures_of(number).save(tmp_path / f"{number}.png")
+    (tmp_path / "test").mkdir()
+    for number in range(30, 50):  # the first ten of these are in train
+        CHANGES[change](pictures_of(number), tmp_path / f"test/{number}.png")
+    train = decode_all(sorted(map(str, tmp_path.glob("*.png"))), (64, 64))
+    test = decode_all(sorted(map(str, (tmp_path / "test").iterdir())), (64, 64))
+    assert look_alikes(train, test).tolist() == [True] * 10 + [False] * 10
+
+
+def test_nothing_on_two_images_is_nothing_in_common():
+    flat = torch.full((2, 3, 32, 32), 100, dtype=torch.uint8)
+    assert look_alikes(flat, flat).tolist() == [False, False]
+
+
+def test_hand_written_digits_are_different_pictures():
+    """Small, grey, and of ten kinds: what looks alike by chance would be found here."""
+    train, test = load_dataset("digits", "train"), load_dataset("digits", "test")
+    assert not look_alikes(train.images, test.images).any()
+    assert look_alikes(train.images, train.images[:50]).all()

@@ -58,3 +58,12 @@ def test_many_classes_do_not_fill_the_screen():
     confusion = [[5] + [0] * 29 for _ in range(30)]
     line = explain({"confusion": confusion}, [f"class {i}" for i in range(30)])[1]
     assert line.endswith("'class 10' (5 test images) and 19 more")
+
+
+def test_look_alikes_are_a_question():
+    scores = {"confusion": [[3, 1], [1, 3]], "look_alikes": 1}
+    line = "1 test image looks like a training image, as it is or mirrored: perhaps the same picture once more"
+    assert explain(scores, "ab")[1:] == [line]
+    scores |= {"look_alikes": 2, "trained_on": 2, "accuracy_without": 0.5}
+    assert explain(scores, "ab")[2].startswith("2 more test images look like a training image")
+    assert len(explain({"confusion": [[3, 1], [1, 3]], "look_alikes": 0}, "ab")) == 1

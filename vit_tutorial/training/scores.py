@@ -25,7 +25,7 @@ def explain(scores: dict, classes: Sequence[str], split: str = "test") -> list[s
     """What belongs beside an accuracy, in lines.
 
     Args:
-        scores: what :func:`~vit_tutorial.training.evaluate` returns.
+        scores: what :func:`~vit_tutorial.training.evaluate` returns, or ``"test"`` of a run's metrics.
         classes: the classes' names, in order.
         split: what the images are called.
     """
@@ -43,6 +43,10 @@ def explain(scores: dict, classes: Sequence[str], split: str = "test") -> list[s
         rest = scores["accuracy_without"]
         new = "there are no others" if rest is None else f"{rest:.2%} on the {total - copies:,} others"
         lines.append(f"{copies:,} of {total:,} {split} images are training images as well: {new}")
+    if near := scores.get("look_alikes"):
+        images = f"{near:,} {'more ' * bool(scores.get('trained_on'))}{split} image{'s' * (near > 1)}"
+        look = "looks" if near == 1 else "look"
+        lines.append(f"{images} {look} like a training image, as it is or mirrored: perhaps the same picture once more")
     return lines
 
 
