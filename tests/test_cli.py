@@ -98,7 +98,9 @@ def test_a_finished_run_is_not_replaced(own_folder, monkeypatch):
     before = metrics.read_bytes()
     with pytest.raises(SystemExit) as error:
         main([*command, "--epochs", "1"])
-    assert last_line(error).endswith("digits holds a finished run: give this one another --name, or delete the folder")
+    assert last_line(error).endswith(
+        "digits holds a finished run: give this one another --name, or move the folder elsewhere"
+    )
     assert metrics.read_bytes() == before
     main([*command, "--epochs", "1", "--name", "other"])
     monkeypatch.setattr(cli, "FOLDER", own_folder / "runs")
@@ -231,6 +233,7 @@ def test_data_reports_sizes(capsys, own_folder, monkeypatch):
     assert f"data root: {own_folder}" in out
     assert "digits: train 1,257, val 180, test 360" in out
     assert "train 17, val 2, test 2 (folder mine)" in out
+    assert "folder:mine: 2 classes: cat 11, dog 10\n" in out
 
 
 def test_missing_data_do_not_hide_the_others(monkeypatch, capsys, own_folder):

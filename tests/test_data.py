@@ -127,7 +127,7 @@ def test_another_file_in_mnist_s_place_is_named(tmp_path, mnist_host):
     [
         (
             lambda data: data[:-7],
-            r"t10k-images-idx3-ubyte is damaged: 9417 bytes, 9424 wanted; delete it and load again",
+            r"t10k-images-idx3-ubyte is damaged: 9417 bytes, 9424 wanted; move it elsewhere and load again",
         ),
         (lambda data: b"\x1f\x8b\x08\x08" + data, "it starts with 1f 8b 08 08, not with 00 00 08"),
         (lambda data: mnist_file("train-images-idx3-ubyte"), r"images \(30, 28, 28\) and labels \(12,\), which do not"),
@@ -144,7 +144,7 @@ def test_damaged_mnist(root, damage, message):
 def test_a_label_that_is_no_digit(root):
     file = root / "MNIST/raw/t10k-labels-idx1-ubyte"
     file.write_bytes(file.read_bytes()[:-1] + b"\x0a")
-    with pytest.raises(ValueError, match="t10k-labels-idx1-ubyte has a label 10; digits are 0 to 9; delete it"):
+    with pytest.raises(ValueError, match="t10k-labels-idx1-ubyte has a label 10; digits are 0 to 9; move it"):
         load_dataset("mnist", "test", root=root)
 
 
@@ -166,7 +166,7 @@ def test_damaged_cifar10_batch(tmp_path, monkeypatch):
     write_cifar_batches(tmp_path, monkeypatch)
     with open(tmp_path / "cifar-10-batches-py/data_batch_3", "ab") as file:
         file.write(b"!")
-    with pytest.raises(ValueError, match=r"data_batch_3 is damaged: its checksum is wrong; delete it and load again"):
+    with pytest.raises(ValueError, match=r"data_batch_3 is damaged: its checksum is wrong; move it elsewhere"):
         load_dataset("cifar10", root=tmp_path)
 
 

@@ -45,16 +45,18 @@ def test_bad_trees(tmp_path):
     with pytest.raises(ValueError, match="a class 'bee' that is none of ape, cat"):
         find_images(tmp_path, ("ape", "cat"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"empty holds no image\. Remove the folder, or put images into it"):
+    with pytest.raises(
+        ValueError, match=r"empty holds no image\. Put images of the class into it, or move the folder elsewhere"
+    ):
         find_images(tmp_path)
 
 
 def touch_tree(folder, counts: dict[str, int], first: int = 0) -> None:
-    """Empty files, since a split asks for names only."""
+    """Files that hold their names and are no images, since a split asks for names and copies only."""
     for name, count in counts.items():
         (folder / name).mkdir(parents=True, exist_ok=True)
         for number in range(first, first + count):
-            (folder / name / f"IMG_{number}.jpg").touch()
+            (folder / name / f"IMG_{number}.jpg").write_text(f"{folder.name} {name} {number}")
 
 
 def names(part: ImageFiles) -> set[str]:
@@ -136,12 +138,12 @@ def test_splits_that_are_there_are_used(tmp_path, val):
 
 def test_folders_whose_use_is_unclear(tmp_path):
     touch_tree(tmp_path / "train", {"ape": 9})
-    touch_tree(tmp_path / "validation", {"ape": 3})
-    with pytest.warns(UserWarning, match="only the folders train are used, not validation$"):
+    touch_tree(tmp_path / "spare", {"ape": 3})
+    with pytest.warns(UserWarning, match="only the folders train are used, not spare$"):
         split_folder(tmp_path)
     for name in ("val", "valid"):
         touch_tree(tmp_path / name, {"ape": 3})
-    with pytest.raises(ValueError, match="has the folders val and valid; only one of them"):
+    with pytest.raises(ValueError, match="has the folders val and valid; only one can be the validation images"):
         split_folder(tmp_path)
 
 
@@ -149,11 +151,13 @@ def test_what_is_skipped_is_counted(tmp_path):
     touch_tree(tmp_path, {"ape": 3, "bee": 3})
     for name in ("ape/1.HEIC", "ape/2.heic", "bee/3.HEIC", "bee/4.gif", "bee/notes", "bee/.DS_Store"):
         (tmp_path / name).touch()
-    with pytest.warns(UserWarning, match=r"skipped 3 \.heic, 1 \.gif, 1 without extension; images are \.jpg, "):
+    with pytest.warns(
+        UserWarning, match=r"skipped 3 \.heic, 1 \.gif, 1 without extension; images are \.jpg, .*; convert the others$"
+    ):
         find_images(tmp_path)
     (tmp_path / "cat").mkdir()
     (tmp_path / "cat/5.heic").touch()
-    with pytest.raises(ValueError, match=r"cat holds no image that can be read, only 1 \.heic\. Remove the folder"):
+    with pytest.raises(ValueError, match=r"cat holds no image that can be read, only 1 \.heic\. Convert them"):
         find_images(tmp_path)
 
 
@@ -226,9 +230,9 @@ def test_bad_folders(tmp_path):
 
 
 def test_sizes_that_differ_need_an_img_size(tmp_path):
-    write_tree(tmp_path / "own", ("ape",), 20)
+    write_tree(tmp_path / "own", ("ape", "bee"), 20)
     for number in range(10):
-        write_image(tmp_path / f"own/ape/large{number}.png", 30, (40, 50))
+        write_image(tmp_path / f"own/ape/large{number}.png", 50 + number, (40, 50))
     with pytest.raises(ValueError, match=r"has \d+×\d+ pixels, .* \d+×\d+ pixels: name the img_size"):
         load_dataset(f"folder:{tmp_path / 'own'}", root=tmp_path)
     dataset = load_dataset(f"folder:{tmp_path / 'own'}", img_size=(5, 7), root=tmp_path)
@@ -331,6 +335,26 @@ def test_a_truncated_image_is_named_and_nothing_is_cached(cached):
     root, load, _ = cached
     file = root / "own/bee/001.png"
     file.write_bytes(file.read_bytes()[:40])
-    with pytest.raises(ValueError, match=r"bee/001.png is not a whole image: .*\. Replace or delete it"):
+    with pytest.raises(ValueError, match=r"bee/001.png is not a whole image, "):
         load()
     assert not (root / "cache").exists()
+
+
+@pytest.mark.parametrize("memory", [2**30, 1])
+def test_all_that_is_damaged_is_named_before_a_training(tmp_path, memory):
+    """A damaged test image would be found after it."""
+    write_tree(tmp_path / "own", ("ape", "bee"), 30)
+    parts = split_folder(tmp_path / "own")
+    damaged = sorted(parts[name].files[0] for name in ("test", "val"))
+    for file in damaged:
+        with open(file, "r+b") as stream:
+            stream.truncate(os.path.getsize(file) - 30)
+    options = {"root": tmp_path, "img_size": 6, "memory": memory}
+    with pytest.raises(ValueError, match=f"^2 files .*: {damaged[0]} is not a whole .*; {damaged[1]} is not a whole"):
+        load_dataset(f"folder:{tmp_path / 'own'}", "train", **options)
+    assert len(load_dataset(f"folder:{tmp_path / 'own'}", "train", **{**options, "memory": 0})) == len(parts["train"])
+    with open(parts["train"].files[0], "wb"):
+        pass  # now its header is bad, too: then all are looked into
+    with pytest.raises(ValueError, match=r"^3 files can't be read as images: ") as error:
+        load_dataset(f"folder:{tmp_path / 'own'}", "train", **{**options, "memory": 0})
+    assert all(file in str(error.value) for file in (*damaged, parts["train"].files[0]))

@@ -2,7 +2,9 @@
 
 import multiprocessing.process
 import os
+import struct
 import threading
+import zlib
 
 import numpy as np
 import pytest
@@ -87,6 +89,43 @@ def test_a_set_is_of_bytes_and_has_a_label_for_each(no_shape_checks):
         Dataset(images, labels[:2], ("a",), "test")
 
 
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (
+            torch.tensor([1, 2, 3]),
+            r"label 3 of image 2: 3 classes have the indices 0 to 2; if they count from 1, labels - 1",
+        ),
+        (
+            torch.tensor([0, -1, -1]),
+            r"label -1 of image 1 and 1 more: .* 0 to 2; leave out the images whose class is unk",
+        ),
+        (
+            torch.tensor([0, 7, 1]),
+            r"label 7 of image 1: 3 classes have the indices 0 to 2; name a class for each index",
+        ),
+        (
+            torch.eye(3).long(),
+            r"torch\.int64 of shape \(3,\), got torch\.int64 of shape \(3, 3\); .* labels\.argmax\(dim=1\)",
+        ),
+        (torch.zeros(3, 1).long(), r"got torch\.int64 of shape \(3, 1\); labels\.flatten\(\) makes it a row"),
+        (torch.tensor([0.0, 1.0, 2.0]), r"got torch\.float32 of shape \(3,\); labels\.long\(\) converts them"),
+        (torch.tensor([0.0, 0.5, 2.0]), r"got torch\.float32 of shape \(3,\)$"),
+        (torch.zeros(3, dtype=torch.uint8), r"got torch\.uint8 of shape \(3,\); labels\.long\(\)"),
+        (torch.tensor(1), r"got torch\.int64 of shape \(\)$"),
+        ([0, 1, 2], r"got a list; torch\.as_tensor\(labels\)"),
+        (np.array([0, 1, 2]), r"got a ndarray; torch\.as_tensor\(labels\)"),
+    ],
+    ids=repr,
+)
+def test_labels_that_are_no_class_indices_are_refused_at_the_door(no_shape_checks, labels, message):
+    """In a training they would end in an index error of PyTorch's, or train in silence."""
+    with pytest.raises(ValueError, match=message):
+        Dataset(torch.zeros(3, 1, 4, 4, dtype=torch.uint8), labels, ("a", "b", "c"), "test")
+    with pytest.raises(ValueError, match=message):
+        ImageFiles(("1.png", "2.png", "3.png"), labels, ("a", "b", "c"), "test")
+
+
 def test_a_stream_starts_no_process_and_leaves_no_thread_however_it_ends(files, monkeypatch):
     started, before = [], set(threading.enumerate())
     monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", started.append)
@@ -115,7 +154,9 @@ def test_a_stream_decodes_only_so_far_ahead_and_not_after_its_end(files, monkeyp
 def test_a_damaged_image_stops_the_stream_with_a_short_message(files):
     with open(files.files[5], "r+b") as file:
         file.truncate(40)
-    with pytest.raises(ValueError, match=r"^\S+bee/001.png is not a whole image: .*\. Replace or delete it$"):
+    with pytest.raises(
+        ValueError, match=r"^\S+bee/001.png is not a whole image, .*: copy or download it again, or convert it"
+    ):
         list(files.batches(torch.arange(8).split(2)))
 
 
@@ -150,6 +191,45 @@ def test_sixteen_bits_are_scaled(tmp_path, suffix):
     assert decode(str(path), (2, 3)).tolist() == [[[0, 1, 1], [128, 254, 255]]] * 3
 
 
+@pytest.mark.parametrize("bits", [8, 10, 12, 14])
+def test_fewer_bits_in_a_file_of_sixteen_keep_their_grey_levels(tmp_path, bits):
+    """Scaled as 16 bits, 12 of them would leave 17 grey levels, all of them nearly black."""
+    ramp = np.linspace(0, 2**bits - 1, 256).round().astype(np.uint16)[None]
+    for name in ("a.png", "a.tif"):
+        Image.fromarray(ramp).save(tmp_path / name)
+        with pytest.warns(
+            UserWarning, match=rf"no value above {2**bits - 1:,} is taken to hold {bits} bits, so .* white"
+        ):
+            grey = decode(str(tmp_path / name))
+        assert grey[0, 0].tolist() == list(range(256))
+
+
+def deep_png(values: np.ndarray) -> bytes:
+    """An RGB image of 16 bits, which PIL does not write."""
+    raw = b"".join(b"\0" + row.astype(">u2").tobytes() for row in values)
+    size = struct.pack(">IIBBBBB", values.shape[1], values.shape[0], 16, 2, 0, 0, 0)
+    parts = {b"IHDR": size, b"IDAT": zlib.compress(raw), b"IEND": b""}
+    chunks = (struct.pack(">I", len(v)) + k + v + struct.pack(">I", zlib.crc32(k + v)) for k, v in parts.items())
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+@pytest.mark.parametrize("bits", [10, 12, 14, 16])
+def test_colours_of_which_only_the_upper_bits_are_read(tmp_path, recwarn, bits):
+    """12 bits in a file of 16 leave 16 levels, all of them nearly black: that can't be mended here, but told."""
+    values = np.linspace(0, 2**bits - 1, 300).round().astype(np.uint16).reshape(10, 10, 3)
+    (tmp_path / "a.png").write_bytes(deep_png(values))
+    assert decode(str(tmp_path / "a.png")).permute(1, 2, 0).tolist() == (values // 256).tolist()
+    told = [str(warning.message) for warning in recwarn]
+    assert len(told) == (bits < 16)
+    assert all(f"has no value above {2**bits - 1:,}, and only the upper 8 bits are read" in line for line in told)
+
+
+def test_where_the_header_says_which_value_is_white_a_dark_image_stays_dark(tmp_path):
+    """A .pgm says it; PIL scales its values to 65,535."""
+    (tmp_path / "a.pgm").write_bytes(b"P5 2 1 4095\n" + np.array([100, 200], dtype=">u2").tobytes())
+    assert decode(str(tmp_path / "a.pgm"))[0].tolist() == [[6, 12]]
+
+
 @pytest.mark.parametrize("kind", [np.float32, np.int32])
 def test_pixels_without_a_known_white_are_refused(tmp_path, kind):
     Image.fromarray(np.ones((4, 5), dtype=kind)).save(tmp_path / "a.tif")
@@ -165,7 +245,7 @@ def test_a_pipe_is_not_waited_for(tmp_path, monkeypatch):
         decode(str(tmp_path / "a.png"))
 
 
-def test_a_file_that_may_not_be_read_is_not_to_be_deleted(tmp_path, monkeypatch):
+def test_a_file_that_may_not_be_read_is_named_with_the_reason(tmp_path, monkeypatch):
     write_image(tmp_path / "a.png", 1)
 
     def refuse(*_, **__):
@@ -215,7 +295,9 @@ def test_truncated_jpeg(tmp_path):
     write_image(tmp_path / "a.jpg", 100, (64, 64))
     content = (tmp_path / "a.jpg").read_bytes()
     (tmp_path / "a.jpg").write_bytes(content[: len(content) - 60])
-    with pytest.raises(ValueError, match=r"a.jpg is not a whole image: image file is truncated.* Replace or delete it"):
+    with pytest.raises(
+        ValueError, match=r"a.jpg is not a whole image: image file is truncated.*\. Copy or download it again"
+    ):
         decode(str(tmp_path / "a.jpg"))
 
 

@@ -287,7 +287,7 @@ def test_a_finished_run_is_not_trained_again_nor_one_of_an_older_version(monkeyp
     del metrics["recipe"]["images"]
     (tmp_path / "metrics.json").write_text(json.dumps(metrics))
     assert run_once("digits", TINY, tmp_path, progress=False) == json.loads(json.dumps(metrics))
-    with pytest.raises(ValueError, match=r"with another images: 0, not 9\. Delete the folder"):
+    with pytest.raises(ValueError, match=r"with another images: 0, not 9\. Choose another name"):
         run_once("digits", replace(TINY, images=9), tmp_path, progress=False)
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fake_data import write_tree
-from sklearn.metrics import confusion_matrix
+from sklearn.metrics import balanced_accuracy_score, confusion_matrix
 from torch import nn
 
 from vit_tutorial import ViT, ViTConfig, training
@@ -20,6 +20,7 @@ from vit_tutorial.augment import Augment
 from vit_tutorial.data import load_dataset
 from vit_tutorial.training import (
     TrainConfig,
+    balanced_accuracy,
     batches_of,
     evaluate,
     fit,
@@ -405,7 +406,7 @@ def test_a_checkpoint_cut_anywhere_or_with_one_bit_changed_is_named(tmp_path):
     save_checkpoint(path, model, optimizer, None, CONFIG, [])
     good, weights = path.read_bytes(), small_model()
     refused = partial(
-        pytest.raises, ValueError, match=r"c\.pt is not a whole checkpoint: .+\. Delete it to start afresh"
+        pytest.raises, ValueError, match=r"c\.pt is not a whole checkpoint: .+\. Move it elsewhere to start afresh"
     )
     for place in range(0, len(good), len(good) // 101):
         path.write_bytes(good[:place])
@@ -450,6 +451,13 @@ def test_evaluation_against_sklearn(digits):
     assert scores["loss"] == pytest.approx(F.cross_entropy(logits, val.labels).item(), abs=1e-6)
     smoothed = evaluate(model, val, replace(CONFIG, label_smoothing=0.3))
     assert smoothed["loss"] == pytest.approx(scores["loss"])
+    assert balanced_accuracy(scores["confusion"]) == pytest.approx(balanced_accuracy_score(val.labels, predicted))
+    seen = torch.arange(50) % 3 == 0
+    marked = evaluate(model, replace(val, trained_on=seen), CONFIG)
+    rest = (torch.from_numpy(predicted) == val.labels)[~seen].double().mean().item()
+    assert (marked["trained_on"], marked["accuracy_without"]) == (17, pytest.approx(rest))
+    assert evaluate(model, replace(val, trained_on=seen | True), CONFIG)["accuracy_without"] is None
+    assert evaluate(model, replace(val, trained_on=seen & False), CONFIG) == scores
 
 
 @pytest.mark.parametrize("num_classes", [9, 11, 1, 0])
@@ -471,7 +479,8 @@ def test_checkpoint_of_another_model_is_refused(digits, tmp_path):
     path, config = tmp_path / "c.pt", replace(CONFIG, epochs=1)
     fit(small_model(), *digits, config, progress=False, checkpoint=path)
     with pytest.raises(
-        ValueError, match=r"c\.pt belongs to another model: .*Missing key.*blocks\.2.*….*Delete it, or rename this run"
+        ValueError,
+        match=r"c\.pt belongs to another model: .*Missing key.*blocks\.2.*….*Move it elsewhere, or rename this run",
     ):
         fit(small_model(depth=MODEL.depth + 1), *digits, config, progress=False, checkpoint=path)
 
@@ -481,7 +490,7 @@ def test_checkpoint_of_another_run_is_refused(digits, tmp_path):
     config = replace(CONFIG, epochs=1)
     fit(small_model(), *digits, config, progress=False, checkpoint=path)
     with pytest.raises(
-        ValueError, match=r"c\.pt belongs to another run: it has lr=0.003.*, this run lr=0.004.*Delete it"
+        ValueError, match=r"c\.pt belongs to another run: it has lr=0.003.*, this run lr=0.004.*Move it elsewhere"
     ):
         fit(small_model(), *digits, replace(config, lr=4e-3), progress=False, checkpoint=path)
 
@@ -498,7 +507,9 @@ def test_a_run_does_not_go_on_with_a_folder_that_has_changed(tmp_path):
 
     assert run() == run()
     (tmp_path / "own/bee/003.png").rename(tmp_path / "own/bee/new.png")
-    message = r"c\.pt cannot go on with folder own: 1 image was added; 1 image was removed\. Undo that, or delete it"
+    message = (
+        r"c\.pt cannot go on with folder own: 1 image was added; 1 image was removed\. Undo that, or move it elsewhere"
+    )
     with pytest.raises(ValueError, match=message):
         run()
     (tmp_path / "own/bee/new.png").rename(tmp_path / "own/bee/003.png")
@@ -516,7 +527,7 @@ def test_checkpoint_reads_no_code(tmp_path):
             return print, ("run!",)
 
     torch.save({"config": Trap()}, path)
-    with pytest.raises(ValueError, match=r"c\.pt is not a whole checkpoint: .*Delete it"):
+    with pytest.raises(ValueError, match=r"c\.pt is not a whole checkpoint: .*Move it elsewhere"):
         load_checkpoint(path, model, optimizer, None, CONFIG)
 
 

@@ -174,7 +174,7 @@ def test_two_rows_of_one_run_are_refused_with_their_lines(base_rows, tmp_path):
     """Counted twice, a run would make intervals too narrow."""
     path = tmp_path / "small.jsonl"
     path.write_bytes(base_rows[0] + base_rows[1] + base_rows[0])
-    with pytest.raises(ValueError, match=r"small\.jsonl, line 3 has the run of line 1, 'base' with seed 0: delete one"):
+    with pytest.raises(ValueError, match=r"small\.jsonl, line 3 has the run of line 1, 'base' with seed 0: keep one"):
         read_rows(path, SMALL)
 
 

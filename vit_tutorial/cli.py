@@ -7,6 +7,8 @@ import math
 import os
 import re
 import sys
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -23,7 +25,8 @@ from vit_tutorial.classroom.judge import load_exercises
 from vit_tutorial.classroom.reports import write_reports
 from vit_tutorial.classroom.sandbox import Limits
 from vit_tutorial.clinic.symptoms import are_probabilities
-from vit_tutorial.data import NAMES, SPLITS, Dataset, data_root, load_dataset
+from vit_tutorial.data import NAMES, SPLITS, Dataset, ImageFiles, data_root, load_dataset
+from vit_tutorial.data.copies import NOT_FOUND
 from vit_tutorial.data.folders import check_split
 from vit_tutorial.data.images import decode_all
 from vit_tutorial.data.load import STAND_INS, fetch_and_report
@@ -31,14 +34,16 @@ from vit_tutorial.data.paper import FORMS, read_digit
 from vit_tutorial.data.sources import WEIGHTS, fetch_files
 from vit_tutorial.live import as_script, export_model
 from vit_tutorial.old_names import OLD_NAMES
-from vit_tutorial.recipes import RECIPES, Recipe, fit_to_data, load_split, make_model
+from vit_tutorial.recipes import RECIPES, Recipe, fit_to_data, load_images, load_split, make_model
 from vit_tutorial.runs import FOLDER, OWN_RUNS, find_run, load_classes, load_metrics, load_recorded, run_recipe
 from vit_tutorial.training.distributed import process_group, rank_and_world
 from vit_tutorial.training.loop import evaluate, make_optimizer, predict, to_input, train_epoch
+from vit_tutorial.training.scores import explain
 from vit_tutorial.what_matters.sweeps import load_sweep, run_sweep
 from vit_tutorial.what_matters.variants import SWEEPS
 
 MANY_TOKENS = 500  # ViT-B/16 has 197
+MANY_CLASSES = 30
 Flag = FlagCreatePairsOff[bool]  # --quiet, without --no-quiet
 
 
@@ -114,6 +119,7 @@ class Train:
       vit-tutorial train mnist --epochs 3 --model.depth 2
       vit-tutorial train mnist --help          lists the fields and their values
       vit-tutorial train photos --dataset folder:PATH          your own images, in PATH/<class>/
+      … --dataset folder:PATH --labels FILE.csv                their classes in a table
 
     The same command resumes an interrupted run. A finished run is replaced only with --record.
 
@@ -142,7 +148,9 @@ class Train:
         name = self.name or title + (f"-{recipe.seed}" if recipe.seed else "")
         folder = (FOLDER if self.record else OWN_RUNS) / name
         if not self.record and (folder / "metrics.json").exists() and not (folder / "checkpoint.pt").exists():
-            raise ValueError(f"{folder} holds a finished run: give this one another --name, or delete the folder")
+            raise ValueError(
+                f"{folder} holds a finished run: give this one another --name, or move the folder elsewhere"
+            )
         with process_group(self.device) as device:
             recipe = fit_to_data(recipe)
             if not self.quiet and rank_and_world()[0] == 0:
@@ -158,6 +166,7 @@ class Train:
             if rank_and_world()[0] == 0:
                 accuracy, seconds = f"{metrics['test']['accuracy']:.2%}", f"{metrics['seconds']:.0f} s"
                 print(f"{name}: test accuracy {accuracy} after {recipe.epochs} epochs in {seconds}; see {folder}")
+                print("\n".join(explain(metrics["test"], metrics["classes"])))
 
 
 @dataclass(frozen=True)
@@ -230,12 +239,14 @@ class Evaluate:
         model, recipe = load_recorded(folder)
         metrics, changes = load_metrics(folder), ""
         if recipe.dataset.startswith("folder:"):
-            changes = check_split(metrics, load_dataset(recipe.dataset, "test", memory=0), "test")  # without decoding
+            changes = check_split(metrics, load_images(recipe, "test", memory=0), "test")  # without decoding
         test = load_split(recipe, "test")
-        accuracy = evaluate(model.to(self.device), test, recipe)["accuracy"]
+        scores = evaluate(model.to(self.device), test, recipe)
         then = metrics["test"]["accuracy"]
         whose = "your own run" if folder.is_relative_to(OWN_RUNS) else "the recorded run"
-        print(f"{self.name}, {whose}: test accuracy {accuracy:.2%} on {len(test):,} images of {test.variant}")
+        accuracy = f"{scores['accuracy']:.2%}"
+        print(f"{self.name}, {whose}: test accuracy {accuracy} on {len(test):,} images of {test.variant}")
+        print("\n".join(explain(scores, test.classes)))
         print(f"after its training: {then:.2%}; weights: {folder / 'model.safetensors'}")
         if changes:
             print(f"since then: {changes}; no test image was used in training")
@@ -332,6 +343,14 @@ class Export:
         print(f"{folder.name}: {len(script) / 1000:.0f} kB in {self.out}")
 
 
+def _class_sizes(parts: list[Dataset | ImageFiles]) -> str:
+    """How many images each class has."""
+    classes = parts[0].classes
+    counts = sum(part.labels.bincount(minlength=len(classes)) for part in parts).tolist()
+    shown = ", ".join(f"{name} {count:,}" for name, count in list(zip(classes, counts, strict=True))[:MANY_CLASSES])
+    return f"{len(classes)} classes: {shown}{', …' * (len(classes) > MANY_CLASSES)}"
+
+
 @dataclass(frozen=True)
 class Data:
     """Fetch data sets into $VIT_TUTORIAL_DATA (else ~/.cache/vit-tutorial), and print the sizes of their splits.
@@ -340,6 +359,8 @@ class Data:
 
     Args:
         names: mnist, cifar10, digits, shapes, folder:PATH, or published weights such as vit_b_16.
+        labels: of a folder:PATH, a CSV file with the images' classes, instead of folders for them.
+        label_columns: its columns with files and classes.
         minutes: give up what would take longer. Missing files are then not an error, unless $VIT_TUTORIAL_STRICT is
             set, and sizes aren't printed: `make book` uses this.
     """
@@ -347,6 +368,8 @@ class Data:
     names: Annotated[
         Positional[tuple[str, ...]], arg(metavar="[NAME ...]", help_behavior_hint="(default: all data sets)")
     ] = ()
+    labels: Annotated[str, arg(metavar="FILE.csv", help_behavior_hint="(default: none)")] = ""
+    label_columns: Annotated[str, arg(metavar="FILE,CLASS", help_behavior_hint="(default: guessed, and told)")] = ""
     minutes: Annotated[float, arg(metavar="N", help_behavior_hint="(default: as long as it takes)")] = math.inf
 
     def __post_init__(self):
@@ -365,13 +388,17 @@ class Data:
                     print(f"{name}: fetched from {host}" if host else f"{name}: already here")
                     continue
                 # memory=0 counts the images of a folder without decoding them.
-                splits = {split: load_dataset(name, split, memory=0) for split in SPLITS}
+                table = {"labels": self.labels, "label_columns": self.label_columns}
+                splits = {split: load_dataset(name, split, memory=0, **table) for split in SPLITS}
             except FileNotFoundError as error:
                 lacking.append(name)
                 print(f"{name}: {error}", file=sys.stderr)
                 continue
             sizes = ", ".join(f"{split} {len(dataset):,}" for split, dataset in splits.items())
             print(f"{name}: {sizes} ({splits['train'].variant})")
+            if name.startswith("folder:"):
+                print(f"{name}: {_class_sizes(list(splits.values()))}")
+                print(f"{name}: looked for files of equal content; {NOT_FOUND}")
         if lacking:
             sys.exit(f"vit-tutorial: missing, and cannot be fetched: {', '.join(lacking)}")
 
@@ -496,8 +523,25 @@ def _with_current_names(arguments: list[str]) -> list[str]:
     return arguments
 
 
+def _one_line_each() -> Callable[..., str]:
+    """How warnings are shown: in a line without code, and once, though each split of a folder repeats them."""
+    told = set()
+
+    def one_line(message: Warning | str, *_, **__) -> str:
+        line = f"vit-tutorial: {message}\n"
+        again = line in told
+        told.add(line)
+        return "" if again else line
+
+    return one_line
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command. Wrong usage exits with code 2; other errors that the user can fix are one line, with code 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # for folders by names that are no text
+    warnings.formatwarning = _one_line_each()
     arguments = _with_current_names(sys.argv[1:] if arguments is None else arguments)
     try:
         # Cascading: `train --quiet mnist` is `train mnist --quiet`.

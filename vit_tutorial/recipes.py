@@ -4,7 +4,6 @@ from dataclasses import dataclass, field, fields, replace
 
 import torch
 from jaxtyping import Float, Int64
-from PIL import Image
 from torch import Tensor, nn
 
 from vit_tutorial.archs.registry import ARCHS, OWN_WEIGHTS, check_arch
@@ -12,6 +11,7 @@ from vit_tutorial.augment.policy import Augment
 from vit_tutorial.config import PRESETS, ViTConfig
 from vit_tutorial.data import Dataset, ImageFiles, load_dataset
 from vit_tutorial.data.folders import check_split
+from vit_tutorial.data.headers import check_headers
 from vit_tutorial.model import ViT
 from vit_tutorial.old_names import WithOldNames, old_attributes
 from vit_tutorial.positions import sincos_2d
@@ -115,6 +115,8 @@ class Recipe(TrainConfig):
             found a better one.
         fraction: of the training images to use, drawn with the seed; each is seen 1 / fraction times per epoch.
         images: at most this many of each split, drawn with the seed, for a short try; 0 takes all.
+        labels: of ``folder:PATH``, a CSV file with the images' classes, instead of folders for them.
+        label_columns: its columns with files and classes, as in ``file,class``; guessed and told otherwise.
 
     Raises:
         ValueError: if a value is out of range, an option is unknown, or the architecture cannot be built from the
@@ -127,6 +129,8 @@ class Recipe(TrainConfig):
     init: str = "xavier"
     fraction: float = 1.0
     images: int = 0
+    labels: str = ""
+    label_columns: str = ""
 
     def __post_init__(self):
         super().__post_init__()
@@ -163,6 +167,12 @@ def make_model(recipe: Recipe) -> nn.Module:
     return model
 
 
+def load_images(recipe: Recipe, split: str, **options) -> Dataset | ImageFiles:
+    """A split of the recipe's data set as it is; ``options`` are :func:`~vit_tutorial.data.load_dataset`'s."""
+    labels = {"labels": recipe.labels, "label_columns": recipe.label_columns}
+    return load_dataset(recipe.dataset, split, **labels, **options)
+
+
 def load_split(recipe: Recipe, split: str, **options) -> Dataset | ImageFiles:
     """A split of the recipe's data set, resized to the model's ``img_size``.
 
@@ -180,7 +190,7 @@ def load_split(recipe: Recipe, split: str, **options) -> Dataset | ImageFiles:
             images in this split; the message names both.
         FileNotFoundError: if the data are missing and cannot be fetched.
     """
-    dataset = load_dataset(recipe.dataset, split, img_size=recipe.model.img_size, **options)
+    dataset = load_images(recipe, split, img_size=recipe.model.img_size, **options)
     needs = {"num_classes": len(dataset.classes), "in_chans": dataset.image_shape[0]}
     if wrong := [name for name, value in needs.items() if getattr(recipe.model, name) != value]:
         wanted = " and ".join(f"model.{name} {needs[name]}" for name in wrong)
@@ -213,7 +223,7 @@ def fit_to_data(recipe: Recipe) -> Recipe:
     """
     if recipe.model.num_classes:
         return recipe
-    dataset, model = load_dataset(recipe.dataset, "train", memory=0), recipe.model
+    dataset, model = load_images(recipe, "train", memory=0), recipe.model
     side = _shorter_side(dataset)
     patch_size = [max(1, min(p, side // n)) for p, n in zip(model.patch_size, model.grid_size, strict=True)]
     sizes = {
@@ -229,11 +239,8 @@ def _shorter_side(dataset: Dataset | ImageFiles) -> int:
     """Shorter side in pixels; for a folder, the median of about a hundred images."""
     if isinstance(dataset, Dataset):
         return min(dataset.image_shape[1:])
-    sides = []
-    for file in dataset.files[:: -(-len(dataset) // 100)]:
-        with Image.open(file) as image:  # reads the header only
-            sides.append(min(image.size))
-    return sorted(sides)[len(sides) // 2]
+    sides = sorted(map(min, check_headers(dataset.files[:: -(-len(dataset) // 100)])))
+    return sides[len(sides) // 2]
 
 
 # vit-tutorial train mnist-published

@@ -23,7 +23,9 @@ from vit_tutorial.archs.registry import ARCHS
 from vit_tutorial.attention import Attention, fused_attention, plain_attention
 from vit_tutorial.augment.policy import Augment
 from vit_tutorial.config import ViTConfig
+from vit_tutorial.data.copies import look_alikes
 from vit_tutorial.data.folders import check_split
+from vit_tutorial.data.images import Dataset, ImageFiles
 from vit_tutorial.data.sources import CLASSES
 from vit_tutorial.old_names import current_name
 from vit_tutorial.recipes import Recipe, RecordedRecipe, load_split, make_model
@@ -113,7 +115,7 @@ def run_recipe(
             "images": {"train": len(train), "val": len(val)},
             "samples_seen": len(train) * recipe.epochs,
             "history": history,
-            "test": evaluate(model, test, recipe),
+            "test": {**evaluate(model, test, recipe), **_look_alikes(train, test)},
             "seconds": sum(entry["seconds"] for entry in history),
             **made,
         }
@@ -128,6 +130,14 @@ def run_recipe(
             write_whole(folder / "metrics.json", (json.dumps(metrics, indent=1) + "\n").encode())
             checkpoint.unlink(missing_ok=True)
     return metrics
+
+
+def _look_alikes(train: Dataset | ImageFiles, test: Dataset | ImageFiles) -> dict[str, int]:
+    """How many test images of a folder in memory look like training images, beyond those that are copies of them."""
+    if test.split is None or not (isinstance(train, Dataset) and isinstance(test, Dataset)):
+        return {}
+    near = look_alikes(train.images, test.images)
+    return {"look_alikes": int((near if test.trained_on is None else near & ~test.trained_on).sum())}
 
 
 def run_once(name: str, recipe: Recipe, folder: Path, **options) -> dict:
@@ -147,7 +157,7 @@ def run_once(name: str, recipe: Recipe, folder: Path, **options) -> dict:
         key, (there, here) = next(iter(differ.items()))
         raise ValueError(
             f"{folder} holds a finished run with another {key}: {there}, not {here}. "
-            "Delete the folder, or choose another name"
+            "Choose another name, or move the folder elsewhere"
         )
     after_epoch = options.get("after_epoch")
     if after_epoch and _weights_of(folder).exists():

@@ -6,27 +6,36 @@ import os
 import uuid
 import warnings
 import zipfile
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Int64, UInt8
+from jaxtyping import Bool, Int64, UInt8
 from torch import Tensor
 
-from vit_tutorial.data.images import Dataset, ImageFiles, decode_all
+from vit_tutorial.data.copies import NOT_FOUND, contents
+from vit_tutorial.data.headers import UnreadableImages, check_headers, stop_if_unreadable
+from vit_tutorial.data.images import Dataset, ImageFiles, decode_all, find_faults
+from vit_tutorial.data.layout import find_images, find_splits, split_names, tables_in
+from vit_tutorial.data.tables import read_labels
 
 SPLIT_SEED = 0
-# As torchvision.datasets.ImageFolder has them, whose import takes a second.
-IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-FOLDERS = {"train": "train", "val": "val", "valid": "val", "test": "test"}  # of which split each holds the images
 HEX = 12  # digits of an image's hash
+ALWAYS_TRAIN = "g"  # above every hash
+WORDS = {"train": "training", "val": "validation", "test": "test"}
+Part = tuple[tuple[str, ...], Int64[Tensor, " num"]]  # files and class indices
 
 
 def image_folder(
-    path: Path, split: str, img_size: tuple[int, int] | None, cache: Path, memory: int
+    path: Path,
+    split: str,
+    img_size: tuple[int, int] | None,
+    cache: Path,
+    memory: int,
+    labels: str = "",
+    label_columns: str = "",
 ) -> Dataset | ImageFiles:
     """A split of the images in ``PATH/{train,val,test}/<class>/*`` or ``PATH/<class>/*``; see :func:`split_folder`.
 
@@ -34,68 +43,179 @@ def image_folder(
         img_size: see :class:`~vit_tutorial.data.images.ImageFiles`.
         cache: folder for the decoded images.
         memory: most bytes that are decoded at once; a larger split stays on disk.
+        labels: see :func:`split_folder`.
+        label_columns: see :func:`split_folder`.
 
     Raises:
-        FileNotFoundError: if there is no such folder.
-        ValueError: if it is laid out in another way, has too few images, or holds a damaged one.
+        FileNotFoundError: if there is no such folder or table.
+        ValueError: if it is laid out in another way, has a single class or too few images, or holds files that can't be
+            read as images, which the message names.
     """
-    dataset = replace(split_folder(path)[split], img_size=img_size)
+    splits = split_folder(path, labels, label_columns)
+    dataset = replace(splits[split], img_size=img_size)
+    if len(dataset.classes) == 1:
+        found = [] if labels else tables_in(path)
+        table = f", or name the table that has the classes: --labels {found[0]}" if found else ""
+        raise ValueError(
+            f"{path} has a single class, {dataset.classes[0]!r}, and a model that always says it is always right. "
+            f"It needs two classes at least: make a folder for each{table}"
+        )
+    _check_files(sorted(file for part in splits.values() for file in part.files))
+    others = sorted(file for name in ("val", "test") for file in splits[name].files if split == "train" and memory)
+    faults = find_faults(others)  # before a training, not after it
     if len(dataset) * math.prod(dataset.image_shape) > memory:
+        stop_if_unreadable(faults)
         return dataset
     key = hashlib.sha256(f"{path.resolve()} {split}".encode()).hexdigest()[:16]
-    images = decode_cached(dataset, cache / f"{key}.npz")
-    return Dataset(images, dataset.labels, dataset.classes, dataset.variant, split=dataset.split)
+    try:
+        images = decode_cached(dataset, cache / f"{key}.npz")
+    except UnreadableImages as error:
+        faults += error.faults
+    stop_if_unreadable(sorted(faults))
+    return Dataset(
+        images, dataset.labels, dataset.classes, dataset.variant, split=dataset.split, trained_on=dataset.trained_on
+    )
 
 
-def split_folder(path: Path) -> dict[str, ImageFiles]:
+def _check_files(files: Sequence[str]) -> None:
+    """A look at all headers; if one is bad, at all that's behind the others, so that all are named at once."""
+    try:
+        check_headers(files)
+    except UnreadableImages as error:
+        stop_if_unreadable(find_faults(files) or error.faults)
+
+
+def split_folder(path: Path, labels: str = "", label_columns: str = "") -> dict[str, ImageFiles]:
     """The images of a folder's three splits.
 
     A split without a folder of its own is about a tenth of each class in ``train``. Every image is assigned by a hash
     of its class and file name alone, so adding images moves no others. If the hash would leave a class without an image
     in a split, the image with the nearest hash is taken; more images may then send that one back to the training
-    images. Classes with fewer images than splits are only trained on, and a warning names them.
+    images. Files of equal content are one image, with the highest of their hashes, and only trained on if they are in
+    several classes. Classes with fewer images than splits are only trained on. Warnings name such classes, and count
+    the copies, and those test and validation images that are training images as well.
+
+    Args:
+        labels: a table with the images' classes, instead of folders; see
+            :func:`~vit_tutorial.data.tables.read_labels`. Folders ``train`` and ``test`` are splits here, too.
+        label_columns: its columns.
 
     Raises:
-        FileNotFoundError: if there is no such folder.
+        FileNotFoundError: if there is no such folder or table.
         ValueError: if it is laid out in another way, or no class has an image for each split.
     """
+    if path.is_file() and zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is a zip file. Unpack it, and name the folder that comes out")
     if not path.is_dir():
         raise FileNotFoundError(f"{path} is not a folder.")
-    there = {entry.name for entry in os.scandir(path) if entry.is_dir() and not entry.name.startswith(".")}
-    own = [name for name in FOLDERS if name in there]
-    if own and own[0] != "train":
-        raise ValueError(f"{path} has a folder {own[0]}, but none that is called train")
-    if {"val", "valid"} <= there:
-        raise ValueError(f"{path} has the folders val and valid; only one of them can be the validation images")
-    if own and there > set(own):
-        unused = ", ".join(sorted(there - set(own)))
-        warnings.warn(f"{path}: only the folders {', '.join(own)} are used, not {unused}", stacklevel=2)
-    files, labels, classes = find_images(path / "train" if own else path)
-    found = {FOLDERS[name]: find_images(path / name, classes)[:2] for name in own[1:]}
-    hashes, drawn = _hashes(path, files), [split for split in ("test", "val") if split not in found]
-    chosen = {split: [] for split in (*drawn, "train")}
-    few = []
-    for label, name in enumerate(classes):
-        row = sorted((labels == label).nonzero().flatten().tolist(), key=hashes.__getitem__)
-        if len(row) < len(chosen):
-            few.append(f"{name} ({len(row)})")
-        start = 0
-        for number, split in enumerate(drawn if len(row) >= len(chosen) else (), start=1):
-            below = sum(hashes[i] < f"{number * 16**HEX // 10:0{HEX}x}" for i in row)
-            end = min(max(below, start + 1), len(row) - len(chosen) + number)
-            chosen[split] += row[start:end]
-            start = end
-        chosen["train"] += row[start:]
+    variant = f"folder {path.resolve().name}"
+    if labels:
+        parts, classes, table = _by_table(path, labels, label_columns)
+        variant += f", classes from {table}"
+    else:
+        parts, classes = _by_folders(path)
+    files, numbers = parts.pop("train")
+    drawn = [split for split in ("test", "val") if split not in parts]
+    keys, hashes = contents(files), _hashes(path, files)
+    chosen, few = _drawn(_one_per_picture(hashes, keys, numbers.tolist()), numbers, drawn)
     if len(few) == len(classes):
         raise ValueError(f"{path}: no class has {len(chosen)} images, one each for {', '.join(chosen)}")
     if few:
-        warnings.warn(f"{path}: classes with too few images for {', '.join(drawn)}: {', '.join(few)}", stacklevel=2)
+        names = ", ".join(f"{classes[label]} ({count})" for label, count in few.items())
+        warnings.warn(f"{path}: classes with too few images for {', '.join(drawn)}: {names}", stacklevel=2)
+    _warn_of_copies(path, files, keys, numbers.tolist(), drawn)
+    seen = {split: _trained_on(path, split, files, there) for split, (there, _) in parts.items()}
     for split, indices in chosen.items():
         indices.sort(key=hashes.__getitem__)  # mixes the classes
-        found[split] = tuple(files[i] for i in indices), labels[indices]
-    record = {split: "".join(_hashes(path, files)) for split, (files, _) in sorted(found.items())}
-    variant = f"folder {path.resolve().name}"
-    return {split: ImageFiles(*part, classes, variant, split=record) for split, part in found.items()}
+        parts[split] = tuple(files[i] for i in indices), numbers[indices]
+    record = {split: "".join(_hashes(path, files)) for split, (files, _) in sorted(parts.items())}
+    return {
+        split: ImageFiles(*part, classes, variant, split=record, trained_on=seen.get(split))
+        for split, part in parts.items()
+    }
+
+
+def _by_folders(path: Path) -> tuple[dict[str, Part], tuple[str, ...]]:
+    """The splits that are there, "train" first, and the classes' names."""
+    places = find_splits(path)
+    files, labels, classes = find_images(places["train"])
+    given = {split: find_images(places[split], classes)[:2] for split in ("val", "test") if split in places}
+    return {"train": (files, labels), **given}, classes
+
+
+def _by_table(path: Path, labels: str, columns: str) -> tuple[dict[str, Part], tuple[str, ...], str]:
+    """As :func:`_by_folders`, of the images that a table names; and the table, in words."""
+    files, numbers, classes, said = read_labels(path, Path(labels).expanduser(), columns)
+    tops = [Path(file).relative_to(path).parts[0] for file in files]
+    named = split_names(sorted(set(tops)))
+    if set(tops) != named.keys() or "train" not in named.values():
+        return {"train": (files, numbers)}, classes, said
+    parts = {}
+    for split in ("train", "val", "test"):
+        if rows := [i for i, top in enumerate(tops) if named[top] == split]:
+            parts[split] = tuple(files[i] for i in rows), numbers[rows]
+    return parts, classes, said
+
+
+def _one_per_picture(hashes: Sequence[str], contents: Sequence, labels: Sequence[int]) -> list[str]:
+    """For each file the highest hash among its copies; ``ALWAYS_TRAIN`` if they are in several classes."""
+    highest, label_of, contradicted = {}, {}, set()
+    for mark, key, label in zip(hashes, contents, labels, strict=True):
+        highest[key] = max(highest.get(key, ""), mark)
+        if label_of.setdefault(key, label) != label:
+            contradicted.add(key)
+    return [ALWAYS_TRAIN if key in contradicted else highest[key] for key in contents]
+
+
+def _drawn(
+    hashes: Sequence[str], labels: Int64[Tensor, " num"], drawn: Sequence[str]
+) -> tuple[dict[str, list[int]], dict[int, int]]:
+    """The indices for each split that is drawn and for ``"train"``; and the size of each class that is too small."""
+    chosen, few = {split: [] for split in (*drawn, "train")}, {}
+    for label in range(int(labels.max()) + 1):
+        members = (labels == label).nonzero().flatten().tolist()
+        row = sorted({hashes[i] for i in members} - {ALWAYS_TRAIN})
+        split_of, start = {}, 0
+        if len(row) < len(chosen):
+            few[label] = len(members)
+        for number, split in enumerate(drawn if len(row) >= len(chosen) else (), start=1):
+            below = sum(mark < f"{number * 16**HEX // 10:0{HEX}x}" for mark in row)
+            end = min(max(below, start + 1), len(row) - len(chosen) + number)
+            split_of |= dict.fromkeys(row[start:end], split)
+            start = end
+        for i in members:
+            chosen[split_of.get(hashes[i], "train")].append(i)
+    return chosen, few
+
+
+def _warn_of_copies(
+    path: Path, files: Sequence[str], contents: Sequence, labels: Sequence[int], drawn: Sequence[str]
+) -> None:
+    """Count the files that are copies of others, and name one that is in two classes."""
+    first: dict = {}
+    for i, key in enumerate(contents):
+        first.setdefault(key, i)
+    again = [i for i, key in enumerate(contents) if first[key] != i]
+    if again and drawn:
+        said = f"{len(again)} of {len(files)} images are copies of others, byte for byte; copies go to the same split"
+        warnings.warn(f"{path}: {said}; {NOT_FOUND}", stacklevel=3)
+    if torn := [i for i in again if labels[i] != labels[first[contents[i]]]]:
+        names = " and ".join(os.path.relpath(files[i], path) for i in (first[contents[torn[0]]], torn[0]))
+        more = f", and {len(torn) - 1} more" * (len(torn) > 1)
+        warnings.warn(
+            f"{path}: the same picture is in two classes: {names}{more}; they are only trained on", stacklevel=3
+        )
+
+
+def _trained_on(path: Path, split: str, train: Sequence[str], files: Sequence[str]) -> Bool[Tensor, " num"]:
+    """Which files of a given split are copies of training images; a warning counts them."""
+    keys = contents([*train, *files])
+    known = set(keys[: len(train)])
+    seen = torch.tensor([key in known for key in keys[len(train) :]])
+    if seen.any():
+        said = f"{int(seen.sum())} of {len(seen)} {WORDS[split]} images are training images as well, byte for byte"
+        warnings.warn(f"{path}: {said}; {NOT_FOUND}", stacklevel=3)
+    return seen
 
 
 def _hashes(path: Path, files: Sequence[str]) -> list[str]:
@@ -185,50 +305,6 @@ def _split_of(record: dict[str, str]) -> dict[str, str]:
     return {row[i : i + HEX]: split for split, row in record.items() for i in range(0, len(row), HEX)}
 
 
-def find_images(
-    folder: Path, classes: tuple[str, ...] | None = None
-) -> tuple[tuple[str, ...], Int64[Tensor, " num"], tuple[str, ...]]:
-    """The images of a tree ``<class>/*``.
-
-    Hidden files are skipped, and so are files without an image's extension; a warning counts the latter.
-
-    Args:
-        classes: the classes' names in order; the subfolders' names, sorted, otherwise.
-
-    Returns:
-        paths, class indices and the classes' names.
-
-    Raises:
-        ValueError: if there is no class folder, one that ``classes`` does not name, or one without an image.
-    """
-    found = tuple(sorted(e.name for e in os.scandir(folder) if e.is_dir() and not e.name.startswith(".")))
-    if not found:
-        raise ValueError(f"{folder} has no folder for each class with that class's images in it")
-    classes = classes or found
-    if unknown := set(found) - set(classes):
-        raise ValueError(f"{folder} has a class {min(unknown)!r} that is none of {', '.join(classes)}")
-    files, labels, skipped = [], [], Counter()
-    for name in found:
-        there = sorted(n for n in os.listdir(folder / name) if n[0] != ".")
-        names = [n for n in there if n.lower().endswith(IMG_EXTENSIONS)]
-        rest = (n for n in there if not n.lower().endswith(IMG_EXTENSIONS))
-        others = Counter(os.path.splitext(n)[1].lower() or "without extension" for n in rest)
-        if not names:
-            what = f" that can be read, only {_counted(others)}" if others else ""
-            raise ValueError(f"{folder / name} holds no image{what}. Remove the folder, or put images into it")
-        skipped += others
-        files += [os.path.join(folder, name, file) for file in names]
-        labels += [classes.index(name)] * len(names)
-    if skipped:
-        kinds = ", ".join(IMG_EXTENSIONS)
-        warnings.warn(f"{folder}: skipped {_counted(skipped)}; images are {kinds}", stacklevel=2)
-    return tuple(files), torch.tensor(labels), classes
-
-
-def _counted(kinds: Counter) -> str:
-    return ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-
-
 def decode_cached(dataset: ImageFiles, cache: Path) -> UInt8[Tensor, "num 3 H W"]:
     """All images of a set, read from the file ``cache`` if it is whole and made from these very files.
 
@@ -260,9 +336,10 @@ def decode_cached(dataset: ImageFiles, cache: Path) -> UInt8[Tensor, "num 3 H W"
 
 def _fingerprint(dataset: ImageFiles) -> str:
     """Changes whenever an image is added, removed, renamed or written, or another size is wanted."""
-    digest = hashlib.sha256(repr(dataset.img_size).encode())
+    digest, above = hashlib.sha256(repr(dataset.img_size).encode()), os.path.commonpath(dataset.files)
     for file in dataset.files:
         status = os.stat(file)
-        again = "" if file.lower().endswith((".jpg", ".jpeg")) else "16 bits"  # were clipped at 255 once
-        digest.update(f"{file.split(os.sep)[-2:]}|{status.st_size}|{status.st_mtime_ns}{again}\n".encode())
+        again = "" if file.lower().endswith((".jpg", ".jpeg")) else "8 to 16 bits"  # were read in another way once
+        name = os.path.relpath(file, above).split(os.sep)
+        digest.update(f"{name}|{status.st_size}|{status.st_mtime_ns}{again}\n".encode())
     return digest.hexdigest()

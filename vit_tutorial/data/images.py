@@ -1,10 +1,12 @@
 """Sets of images, in memory or on disk, that hand out batches in the same way (chapter 6)."""
 
 import os
+import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import islice
 
 import numpy as np
@@ -15,7 +17,36 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from tqdm import tqdm
 
-WORKERS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+from vit_tutorial.data.headers import WORKERS, opened, stop_if_unreadable
+
+
+def _check_labels(labels: Tensor, num: int, classes: Sequence[str]) -> None:
+    """Raise a ValueError unless there is a class index for each of ``num`` images."""
+    wanted = f"labels must be a tensor of {num} class indices, torch.int64 of shape ({num},)"
+    if not isinstance(labels, Tensor):
+        raise ValueError(
+            f"{wanted}, got a {type(labels).__name__}; torch.as_tensor(labels) makes one of a list or array"
+        )
+    got = f"{wanted}, got {labels.dtype} of shape {tuple(labels.shape)}"
+    if labels.ndim == 2 and labels.shape == (num, len(classes)):
+        raise ValueError(f"{got}; if each row has a 1 at its class, labels.argmax(dim=1) has the indices")
+    if labels.ndim != 1:
+        raise ValueError(got + "; labels.flatten() makes it a row" * (labels.numel() == num))
+    if len(labels) != num:
+        raise ValueError(f"{num} images need as many labels, got {len(labels)}")
+    if labels.dtype != torch.int64:
+        whole = not labels.is_complex() and bool((labels == labels.long()).all())
+        raise ValueError(got + "; labels.long() converts them" * whole)
+    bad = ((labels < 0) | (labels >= len(classes))).nonzero().flatten().tolist()
+    if bad:
+        where = f"label {labels[bad[0]]} of image {bad[0]}" + f" and {len(bad) - 1} more" * (len(bad) > 1)
+        if labels.min() > 0 and labels.max() == len(classes):
+            hint = "if they count from 1, labels - 1 are indices"
+        elif labels.max() < len(classes):
+            hint = "leave out the images whose class is unknown"
+        else:
+            hint = "name a class for each index"
+        raise ValueError(f"{where}: {len(classes)} classes have the indices 0 to {len(classes) - 1}; {hint}")
 
 
 def _labels_at(labels: Tensor, index) -> Tensor:
@@ -39,11 +70,14 @@ class Dataset:
         variant: where the images come from, in words that belong beside every result on them.
         masks: ``(num, H, W)``, true on the object; only ``shapes`` knows it.
         split: of a folder, which images are in which split; see ``vit_tutorial.data.folders.folder_changes``.
+        trained_on: ``(num,)``, true for a test or validation image that is a training image, too; of a folder whose
+            splits were given.
         fingerprint: of a named set, of the whole split that the images come from; see
             ``vit_tutorial.data.sources.fingerprint``.
 
     Raises:
-        ValueError: if images are not bytes (a training divides them by 255), or there is not one label for each.
+        ValueError: if images are not bytes (a training divides them by 255), or labels are not one class index for
+            each, 0 to the number of classes − 1; the message says which label is at fault.
     """
 
     images: UInt8[Tensor, "num c H W"]
@@ -52,13 +86,13 @@ class Dataset:
     variant: str
     masks: Bool[Tensor, "num H W"] | None = None
     split: dict[str, str] | None = field(default=None, repr=False)
+    trained_on: Bool[Tensor, " num"] | None = field(default=None, repr=False)
     fingerprint: str | None = None
 
     def __post_init__(self):
         if self.images.dtype != torch.uint8:
             raise ValueError(f"images must be bytes, torch.uint8 in 0..255, got {self.images.dtype}")
-        if len(self.images) != len(self.labels):
-            raise ValueError(f"{len(self.images)} images need as many labels, got {len(self.labels)}")
+        _check_labels(self.labels, len(self.images), self.classes)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -69,8 +103,9 @@ class Dataset:
         Raises:
             ValueError: if it is a single index, which would leave no set of images.
         """
-        labels, masks = _labels_at(self.labels, index), None if self.masks is None else self.masks[index]
-        return replace(self, images=self.images[index], labels=labels, masks=masks)
+        labels = _labels_at(self.labels, index)
+        masks, seen = (None if part is None else part[index] for part in (self.masks, self.trained_on))
+        return replace(self, images=self.images[index], labels=labels, masks=masks, trained_on=seen)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -78,8 +113,9 @@ class Dataset:
         return tuple(self.images.shape[1:])
 
     def to(self, device: torch.device | str) -> "Dataset":
-        masks = None if self.masks is None else self.masks.to(device)
-        return replace(self, images=self.images.to(device), labels=self.labels.to(device), masks=masks)
+        masks, seen = (None if part is None else part.to(device) for part in (self.masks, self.trained_on))
+        images, labels = self.images.to(device), self.labels.to(device)
+        return replace(self, images=images, labels=labels, masks=masks, trained_on=seen)
 
     def batches(
         self, indices: Sequence[Int64[Tensor, " _"]], device: torch.device | str = "cpu"
@@ -121,6 +157,10 @@ class ImageFiles:
         img_size: (height, width); an image of another size is resized until its shorter side fits, and the middle is
             cut out. None takes them as they are, which then have to be of one size.
         split: see :class:`Dataset`.
+        trained_on: see :class:`Dataset`.
+
+    Raises:
+        ValueError: as of :class:`Dataset`, about labels.
     """
 
     files: tuple[str, ...]
@@ -129,6 +169,10 @@ class ImageFiles:
     variant: str
     img_size: tuple[int, int] | None = None
     split: dict[str, str] | None = field(default=None, repr=False)
+    trained_on: Bool[Tensor, " num"] | None = field(default=None, repr=False)
+
+    def __post_init__(self):
+        _check_labels(self.labels, len(self.files), self.classes)
 
     def __len__(self) -> int:
         return len(self.files)
@@ -136,7 +180,8 @@ class ImageFiles:
     def __getitem__(self, index) -> "ImageFiles":
         """The images at ``index``; see :class:`Dataset`."""
         labels, indices = _labels_at(self.labels, index), torch.arange(len(self))[index].tolist()
-        return replace(self, files=tuple(self.files[i] for i in indices), labels=labels)
+        seen = None if self.trained_on is None else self.trained_on[index]
+        return replace(self, files=tuple(self.files[i] for i in indices), labels=labels, trained_on=seen)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -156,7 +201,7 @@ class ImageFiles:
         in every epoch, and PIL decodes without holding Python's lock.
 
         Raises:
-            ValueError: if an image is damaged; the message names the file.
+            ValueError: if images of a batch are damaged; the message names the files.
         """
         groups, ahead, pool = iter(indices), deque(), ThreadPoolExecutor(WORKERS)
 
@@ -179,36 +224,49 @@ class ImageFiles:
 def decode(path: str, img_size: tuple[int, int] | None = None, *, paper: bool = False) -> UInt8[Tensor, "3 H W"]:
     """One image as RGB bytes, upright; resized by its shorter side and cut to ``img_size`` from the middle.
 
-    Grey images of 16 bits are scaled: 65,535 is white.
+    Grey images of 16 bits are scaled: 65,535 is white, or 1,023, 4,095 or 16,383 if no value is above that, as a
+    warning says. Of colours with 16 bits the upper 8 are read; a warning says so if they are hardly used.
 
     Args:
         paper: put a background behind transparent pixels, white under dark ink and black under light, instead of
             showing the colour that they happen to have.
 
     Raises:
-        ValueError: if the file is not a whole image or cannot be opened, or its pixels are floats or integers of 32
-            bits, so that nothing says which value is white.
+        ValueError: if the file can't be read as an image; see :func:`~vit_tutorial.data.headers.opened`.
     """
-    if not os.path.isfile(path):  # opening a pipe would wait for somebody to write
-        raise ValueError(f"{path} is not a file that can be opened")
-    try:
-        with Image.open(path) as image:
-            mode = image.mode
-            if mode != "F" and (mode != "I" or image.format in ("PNG", "PPM")):  # these two have 16 bits at most
-                if img_size:  # a large photograph need not be decoded in full: JPEG knows how to give ½, ¼ and ⅛
-                    image.draft(None, (2 * max(img_size),) * 2)
-                image = ImageOps.exif_transpose(image)
-                if mode[0] == "I":  # convert would make all above 255 white
-                    image = Image.fromarray((np.asarray(image) / 257).round().astype(np.uint8))
-                image = (_on_paper(image) if paper and image.has_transparency_data else image).convert("RGB")
-                if img_size and image.size != img_size[::-1]:
-                    image = ImageOps.fit(image, img_size[::-1], Image.Resampling.BILINEAR)
-                return torch.from_numpy(np.array(image)).permute(2, 0, 1)
-    except PermissionError as error:
-        raise ValueError(f"{path} cannot be opened: {error.strerror}") from error
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{path} is not a whole image: {error}. Replace or delete it") from error
-    raise ValueError(f"{path} has pixels of PIL's mode {mode!r}; which value is white? Save it with 8 or 16 bits")
+    with opened(path) as image:
+        deep, scaled = image.mode[0] == "I", image.format == "PPM"  # whose header says which value is white
+        cut = not deep and any(";16" in str(tile) for tile in image.tile)  # PIL reads the upper 8 bits of colours
+        if img_size:  # a large photograph need not be decoded in full: JPEG knows how to give ½, ¼ and ⅛
+            image.draft(None, (2 * max(img_size),) * 2)
+        image = ImageOps.exif_transpose(image)
+        if deep:  # convert would make all above 255 white
+            image = Image.fromarray(_as_bytes(np.asarray(image), scaled))
+        if cut:
+            _warn_if_nearly_black(np.asarray(image.convert("RGB")))
+        image = (_on_paper(image) if paper and image.has_transparency_data else image).convert("RGB")
+        if img_size and image.size != img_size[::-1]:
+            image = ImageOps.fit(image, img_size[::-1], Image.Resampling.BILINEAR)
+        return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+
+
+def _as_bytes(values: np.ndarray, scaled: bool) -> np.ndarray:
+    """Grey values of up to 16 bits as bytes; unless ``scaled`` to 16 bits, they may have fewer."""
+    bits = 16 if scaled else next(bits for bits in (8, 10, 12, 14, 16) if values.max() < 2**bits)
+    if bits < 16:
+        rule = f"an image file of 16 bits with no value above {2**bits - 1:,} is taken to hold {bits} bits"
+        warnings.warn(f"{rule}, so {2**bits - 1:,} is white; each is judged by itself", stacklevel=2)
+    return (values * (255 / (2**bits - 1))).round().astype(np.uint8)
+
+
+def _warn_if_nearly_black(upper: np.ndarray) -> None:
+    """Of colours with fewer than 16 bits in a file of 16, the upper 8 bits leave few grey levels."""
+    bits = next((bits for bits in (10, 12, 14) if upper.max() < 2 ** (bits - 8)), 16)
+    if bits < 16:
+        what = f"an image file with colours of 16 bits has no value above {2**bits - 1:,}"
+        warnings.warn(
+            f"{what}, and only the upper 8 bits are read, so it is nearly black: save it with 8 bits", stacklevel=2
+        )
 
 
 def _on_paper(image: Image.Image) -> Image.Image:
@@ -216,6 +274,28 @@ def _on_paper(image: Image.Image) -> Image.Image:
     grey, alpha = np.asarray(image.convert("L"), dtype=float), np.asarray(image.getchannel("A"), dtype=float)
     dark = (grey * alpha).sum() < 255 / 2 * alpha.sum()
     return Image.alpha_composite(Image.new("RGBA", image.size, "white" if dark else "black"), image)
+
+
+def find_faults(files: Sequence[str]) -> list[str]:
+    """What is wrong with those of the images that can't be decoded; one that has not changed is decoded only once."""
+    with ThreadPoolExecutor(WORKERS) as pool:
+        said = tqdm(pool.map(_fault, files), "looking", len(files), unit=" images", delay=1, disable=None)
+        return [each for each in said if each]
+
+
+def _fault(file: str) -> str:
+    state = os.stat(file) if os.path.exists(file) else None
+    return _fault_once(file, state and (state.st_size, state.st_mtime_ns, state.st_mode))
+
+
+@cache
+def _fault_once(file: str, state: tuple | None) -> str:
+    """Why it can't be decoded, or nothing; ``state`` tells whether the file has changed."""
+    try:
+        decode(file, (64, 64))
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def decode_all(
@@ -227,28 +307,39 @@ def decode_all(
         progress: decode in several threads and show a bar, once it takes longer than a second.
 
     Raises:
-        ValueError: if a file is not a whole image, or sizes differ and no ``img_size`` is given.
+        ValueError: if files can't be read as images, which the message names, all of them; or sizes differ and no
+            ``img_size`` is given.
     """
-    first = decode(files[0], img_size)
-    images = torch.empty(len(files), *first.shape, dtype=torch.uint8)
+    faults: dict[str, str] = {}
+
+    def read(file: str) -> UInt8[Tensor, "3 H W"] | None:
+        try:
+            return decode(file, img_size)
+        except ValueError as error:
+            faults[file] = str(error)
+
+    first, size = next(((file, image.shape) for file in files if (image := read(file)) is not None), ("", (3, 0, 0)))
+    images = torch.empty(len(files), *size, dtype=torch.uint8)
 
     def put(i: int) -> None:
-        image = decode(files[i], img_size)
-        if image.shape != first.shape:
-            sizes = [f"{size[2]}×{size[1]} pixels" for size in (image.shape, first.shape)]
-            raise ValueError(f"{files[i]} has {sizes[0]}, {files[0]} {sizes[1]}: name the img_size for all")
+        if (image := read(files[i])) is None:
+            return
+        if image.shape != size:
+            sizes = [f"{size[2]}×{size[1]} pixels" for size in (image.shape, size)]
+            raise ValueError(f"{files[i]} has {sizes[0]}, {first} {sizes[1]}: name the img_size for all")
         images[i] = image
 
-    if not progress:
+    if progress:
+        with ThreadPoolExecutor(WORKERS) as pool:
+            try:
+                done = pool.map(put, range(len(files)))
+                for _ in tqdm(done, "decoding", len(files), unit=" images", delay=1, disable=None):  # in a terminal
+                    pass
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+    else:
         for i in range(len(files)):
             put(i)
-        return images
-    with ThreadPoolExecutor(WORKERS) as pool:
-        try:
-            done = pool.map(put, range(len(files)))
-            for _ in tqdm(done, "decoding", len(files), unit=" images", delay=1, disable=None):  # shown in a terminal
-                pass
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    stop_if_unreadable([faults[file] for file in dict.fromkeys(files) if file in faults])
     return images

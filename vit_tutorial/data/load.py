@@ -81,6 +81,8 @@ def load_dataset(
     download: bool = True,
     fallback: str | None = None,
     memory: int = 2 * 2**30,
+    labels: str = "",
+    label_columns: str = "",
 ) -> Dataset | ImageFiles:
     """A split of a data set, as bytes in memory, or, if an image folder is too large for that, still on disk.
 
@@ -89,9 +91,10 @@ def load_dataset(
 
     Args:
         name: ``"mnist"``, ``"cifar10"``, ``"digits"`` (scikit-learn's, always there), ``"shapes"`` (drawn by us), or
-            ``"folder:PATH"`` for your own images in ``PATH/{train,val,test}/<class>/*``. Each missing split is about a
-            tenth of each class, drawn by a hash of the files' names; with ``PATH/<class>/*`` alone, that makes 80, 10
-            and 10 %. Images that are added later move no others.
+            ``"folder:PATH"`` for your own images in ``PATH/{train,val,test}/<class>/*``, where ``Training``,
+            ``validation`` and the like will do. Each missing split is about a tenth of each class, drawn by a hash of
+            the files' names; with ``PATH/<class>/*`` alone, that makes 80, 10 and 10 %. Images that are added later
+            move no others, and copies of an image stay with it.
         split: ``"train"``, ``"val"`` or ``"test"``. MNIST's and CIFAR-10's ``"val"`` are 5,000 of the training images,
             drawn by a fixed seed.
         img_size: pixels wanted, an int or a (height, width) pair; None keeps them. An image of a folder is resized by
@@ -101,6 +104,9 @@ def load_dataset(
         fallback: the set to use instead, after a warning, if ``name`` is not available; not if ``$VIT_TUTORIAL_STRICT``
             is set to anything but 0, as when the book is published.
         memory: a folder whose split takes more bytes than this is streamed.
+        labels: of a folder, a CSV file with the images' classes, instead of folders for them.
+        label_columns: its columns with files and classes, as in ``"file,class"``; guessed and told otherwise. See
+            ``vit_tutorial.data.tables.read_labels``.
 
     Raises:
         ValueError: if a name, split or size is impossible, or a file damaged; the message names the file and what to
@@ -110,6 +116,10 @@ def load_dataset(
     if name not in NAMES and not name.startswith("folder:"):
         raise ValueError(f"name must be one of {', '.join(NAMES)} or folder:PATH; got {name!r}")
     check_option("split", split, SPLITS)
+    if (labels or label_columns) and not name.startswith("folder:"):
+        raise ValueError(f"labels are for a folder:PATH; {name!r} has its own, got {labels or label_columns!r}")
+    if label_columns and not labels:
+        raise ValueError(f"label_columns {label_columns!r} are columns of a table: name that in labels")
     img_size = None if img_size is None else to_pair("img_size", img_size)
     root = Path(root) if root is not None else data_root()
     try:
@@ -123,7 +133,7 @@ def load_dataset(
             dataset = sources.shapes(split)
         else:
             path = Path(name.removeprefix("folder:")).expanduser()
-            return image_folder(path, split, img_size, root / "folders", memory)
+            return image_folder(path, split, img_size, root / "folders", memory, labels, label_columns)
     except FileNotFoundError as error:
         if fallback is None:
             raise

@@ -31,7 +31,7 @@ CLASSES = {  # of the named data sets; known without the data
     "digits": tuple("0123456789"),
     "shapes": SHAPES,
 }
-_RETRY = "delete it and load again to have it downloaded"
+_RETRY = "move it elsewhere and load again to have it downloaded"
 
 
 def fetch_files(name: str, root: Path, download: bool = True, progress: bool = True, patience: float = math.inf) -> str:

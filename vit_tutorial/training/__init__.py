@@ -19,6 +19,7 @@ from vit_tutorial.training.loop import (
     train_epoch,
 )
 from vit_tutorial.training.optimizers import Muon, MuonWithAdamW, orthogonalize, parameter_groups
+from vit_tutorial.training.scores import balanced_accuracy, explain, never_answered
 
 __all__ = [
     "EMA",
@@ -26,14 +27,17 @@ __all__ = [
     "Muon",
     "MuonWithAdamW",
     "TrainConfig",
+    "balanced_accuracy",
     "batches_of",
     "evaluate",
+    "explain",
     "fit",
     "in_bf16",
     "load_checkpoint",
     "loss_of",
     "lr_at",
     "make_optimizer",
+    "never_answered",
     "orthogonalize",
     "parameter_groups",
     "predict",

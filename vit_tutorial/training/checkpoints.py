@@ -91,22 +91,26 @@ def load_checkpoint(
     state = _read(path, next(model.parameters()).device)
     there = state["config"]
     if data and (changes := folder_changes(state, data)):
-        raise ValueError(f"{path} cannot go on with {data.variant}: {changes}. Undo that, or delete it to start afresh")
+        raise ValueError(
+            f"{path} cannot go on with {data.variant}: {changes}. Undo that, or move it elsewhere to start afresh"
+        )
     then, now = state.get("fingerprint"), data.fingerprint if isinstance(data, Dataset) else None
     if then and now and then != now:  # older checkpoints have none
         raise ValueError(
             f"{path} was trained on other images, or in another order, than {data.variant}: fingerprint {then}, now "
-            f"{now}. Validation images are drawn by position. Delete it to start afresh"
+            f"{now}. Validation images are drawn by position. Move it elsewhere to start afresh"
         )
     if there != repr(config):
         raise ValueError(
-            f"{path} belongs to another run: {_difference(there, repr(config))}. Delete it, or rename this run"
+            f"{path} belongs to another run: {_difference(there, repr(config))}. Move it elsewhere, or rename this run"
         )
     try:
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
     except (RuntimeError, ValueError) as error:
-        raise ValueError(f"{path} belongs to another model: {reason(error)}. Delete it, or rename this run") from error
+        raise ValueError(
+            f"{path} belongs to another model: {reason(error)}. Move it elsewhere, or rename this run"
+        ) from error
     if ema:
         for name, value in state["ema"].items():
             ema.state[name].copy_(value)
@@ -131,7 +135,9 @@ def _read(path: str | Path, device: torch.device | str) -> dict:
         state = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
         state["config"]  # or a KeyError
     except (*DAMAGED, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a whole checkpoint: {reason(error, 0)}. Delete it to start afresh") from error
+        raise ValueError(
+            f"{path} is not a whole checkpoint: {reason(error, 0)}. Move it elsewhere to start afresh"
+        ) from error
     return state
 
 

@@ -358,7 +358,8 @@ def evaluate(model: nn.Module, dataset: Dataset | ImageFiles, config: TrainConfi
 
     Returns:
         ``loss``, the mean, without label smoothing; ``accuracy``, in 0..1; ``confusion``, k lists of k counts: a list
-        for each true class, in it a count for each predicted one.
+        for each true class, in it a count for each predicted one. Where some of the images are training images as well,
+        ``trained_on``, their number, and ``accuracy_without`` them, None if there are no others.
 
     Raises:
         ValueError: if the model is for another number of classes.
@@ -370,11 +371,17 @@ def evaluate(model: nn.Module, dataset: Dataset | ImageFiles, config: TrainConfi
     loss = loss_of(logits, targets, replace(config, label_smoothing=0.0)).item()
     predicted = logits.argmax(-1)
     counts = torch.bincount(labels * num_classes + predicted, minlength=num_classes**2)
-    return {
+    right = (predicted == labels).float()
+    scores = {
         "loss": loss,
-        "accuracy": (predicted == labels).float().mean().item(),
+        "accuracy": right.mean().item(),
         "confusion": counts.reshape(num_classes, num_classes).tolist(),
     }
+    if dataset.trained_on is not None and dataset.trained_on.any():
+        others = right[~dataset.trained_on.to(right.device)]
+        rest = others.mean().item() if len(others) else None
+        scores |= {"trained_on": len(right) - len(others), "accuracy_without": rest}
+    return scores
 
 
 def stop_unless_finite(losses: Float[Tensor, " steps"], epoch: int, config: TrainConfig) -> None:

@@ -162,12 +162,14 @@ def read_rows(path: Path, sweep: Sweep) -> list[dict]:
                 raise KeyError(*sorted(lacking))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             what = f"{path}, line {number} is not a row of this version"
-            raise ValueError(f"{what}: {type(error).__name__}: {error}. Delete the line to run it again") from error
+            raise ValueError(
+                f"{what}: {type(error).__name__}: {error}. Move the line into another file to run it again"
+            ) from error
         if counts:
             current.append(row)
             if (line := first.setdefault((variant, seed), number)) < number:
                 raise ValueError(
-                    f"{path}, line {number} has the run of line {line}, {variant!r} with seed {seed}: delete one"
+                    f"{path}, line {number} has the run of line {line}, {variant!r} with seed {seed}: keep one of them"
                 )
     order = list(sweep.recipes)
     return sorted(current, key=lambda row: (order.index(row["variant"]), row["seed"]))

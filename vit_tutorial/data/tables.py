@@ -1,0 +1,167 @@
+"""Classes from a table: a CSV file with a row for each image, its file and its class (chapter 6)."""
+
+import csv
+import io
+import os
+import re
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from vit_tutorial.data.layout import images_in
+
+CLASS_COLUMNS = {  # what a column with the classes is called, without case and punctuation
+    *("label", "labels", "class", "classes", "classname", "classlabel", "labelname", "category", "categoryname"),
+    *("target", "y", "diagnosis", "dx", "species", "breed"),
+}
+
+
+def read_labels(
+    path: Path, table: Path, columns: str = ""
+) -> tuple[tuple[str, ...], Int64[Tensor, " num"], tuple[str, ...], str]:
+    """The images below a folder whose classes a table tells.
+
+    A file may be named with or without folders and extension. What was found, and how, is told in a warning.
+
+    Args:
+        path: the folder.
+        table: a CSV file, with or without a header, with commas, semicolons or tabs.
+        columns: the names of the columns with files and classes, ``"file,label"``, or their numbers, ``"1,3"``. If
+            none are given, the files' column is the one that names most images, and the classes' the one called
+            ``label``, ``class``, ``category`` or alike, or the only other one.
+
+    Returns:
+        paths, class indices, the classes' names, and the table and its columns, in words.
+
+    Raises:
+        FileNotFoundError: if there is no such table.
+        ValueError: if it is no CSV file, names no image, or it can't be told which image or class it means.
+    """
+    header, rows = _read(table)
+    index = _index(path)
+    if _names_an_image(header, rows, index):  # there is no header
+        header, rows = [str(number + 1) for number in range(len(header))], [header, *rows]
+    file_column, class_column = (
+        _chosen(table, header, columns) if columns else _guessed(path, table, header, rows, index)
+    )
+    names: dict[str, str] = {}
+    absent, empty = [], 0
+    for row in rows:
+        cell, name = (row[column].strip() if column < len(row) else "" for column in (file_column, class_column))
+        found = _files(cell, index)
+        if len(found) > 1:
+            places = " and ".join(os.path.relpath(file, path) for file in found[:2])
+            raise ValueError(f"{table}: {cell!r} may be {places}; name the folder in the table, too")
+        if not found:
+            absent.append(cell)
+        elif not name:
+            empty += 1
+        elif names.setdefault(found[0], name) != name:
+            raise ValueError(f"{table}: {cell!r} is in two classes, {names[found[0]]!r} and {name!r}")
+    if not names:
+        raise ValueError(
+            f"{table}: column {header[file_column]!r} names no image in {path}, with {rows[:1]} as its first row"
+        )
+    classes = tuple(sorted(set(names.values()), key=_natural))
+    said = f"files from column {header[file_column]!r}, classes from column {header[class_column]!r}"
+    all_files = {file for there in index.values() for file in there}
+    rest = (
+        (len(all_files) - len(names) - empty, "image", "without a row"),
+        (len(absent), "row", f"without an image in {path}, such as {''.join(absent[:1])!r}"),
+        (empty, "row", "without a class"),
+    )
+    left = ", ".join(f"{count:,} {what}{'s' * (count > 1)} {which}" for count, what, which in rest if count)
+    told = f"{table}: {said}; {len(names):,} images of {len(classes)} classes"
+    warnings.warn(told + f"; left out: {left}" * bool(left), stacklevel=2)
+    files = tuple(sorted(names))
+    labels = torch.tensor([classes.index(names[file]) for file in files])
+    return files, labels, classes, f"{table.name} ({header[file_column]}, {header[class_column]})"
+
+
+def _read(table: Path) -> tuple[list[str], list[list[str]]]:
+    """The first row, and the others."""
+    content = table.read_bytes()
+    if content.startswith(b"PK\x03\x04"):
+        raise ValueError(f"{table} is a spreadsheet or a zip file: save the table as CSV")
+    try:
+        text = content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+        first = text.lstrip().partition("\n")[0]
+        delimiter = max(",;\t|", key=first.count)
+        rows = [
+            row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if any(map(str.strip, row))
+        ]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{table} is not in UTF-8: save it as CSV in UTF-8") from error
+    except csv.Error as error:
+        raise ValueError(f"{table} is no CSV file: {error}") from error
+    if not rows or len(rows[0]) < 2:
+        found = f"its first row is {rows[0]}" if rows else "it is empty"
+        raise ValueError(f"{table} needs a column with files and one with classes; {found}")
+    return [cell.strip() for cell in rows[0]], rows[1:]
+
+
+def _names_an_image(header: Sequence[str], rows: Sequence[Sequence[str]], index: dict[str, list[str]]) -> bool:
+    """Whether the first row is of an image, in the same way as the second."""
+    below = rows[0] if rows else header
+    pairs = zip(header, below, strict=False)
+    return any(_files(cell, index) and Path(cell).suffix == Path(other).suffix for cell, other in pairs)
+
+
+def _index(path: Path) -> dict[str, list[str]]:
+    """The images by what may name them: the ends of their paths, with and without extension."""
+    index: dict[str, list[str]] = {}
+    for file in images_in(path):
+        parts = Path(file).relative_to(path).parts
+        for start in range(len(parts)):
+            name = "/".join(parts[start:])
+            for key in (name, os.path.splitext(name)[0]):
+                index.setdefault(key, []).append(file)
+    return index
+
+
+def _files(cell: str, index: dict[str, list[str]]) -> list[str]:
+    """The images that a cell may mean, by as much of its path as is known here."""
+    parts = re.sub(r"^(\./)+", "", cell.strip().replace("\\", "/")).split("/")
+    return next((found for start in range(len(parts)) if (found := index.get("/".join(parts[start:])))), [])
+
+
+def _chosen(table: Path, header: Sequence[str], columns: str) -> tuple[int, int]:
+    wanted = [name.strip() for name in columns.split(",")]
+    if len(wanted) != 2:
+        raise ValueError(f"the columns of labels must be two names, as in file,class; got {columns!r}")
+    known = {str(number + 1): number for number in range(len(header))} | {name: i for i, name in enumerate(header)}
+    if unknown := [name for name in wanted if name not in known]:
+        raise ValueError(f"{table} has no column {unknown[0]!r}, only {', '.join(header)}")
+    return known[wanted[0]], known[wanted[1]]
+
+
+def _guessed(
+    path: Path, table: Path, header: Sequence[str], rows: Sequence[Sequence[str]], index: dict[str, list[str]]
+) -> tuple[int, int]:
+    def named(column: int) -> tuple[int, int]:
+        """How many images the column names, with their extensions, and in any way."""
+        cells = {row[column].strip() for row in rows if column < len(row)}
+        found = {file: cell for cell in cells for file in _files(cell, index)}
+        return sum(file.endswith(cell.rpartition(".")[2]) and "." in cell for file, cell in found.items()), len(found)
+
+    ask = f"Name both with --label-columns, as in {header[0]},{header[-1]}; it has the columns {', '.join(header)}"
+    scores = [named(column) for column in range(len(header))]
+    file_column = scores.index(max(scores))
+    if scores[file_column] == (0, 0):
+        raise ValueError(f"{table}: no column names images in {path}, with {rows[:1]} as its first row")
+    if scores.count(scores[file_column]) > 1:
+        raise ValueError(f"{table}: which column has the files? {ask}")
+    rest = [column for column in range(len(header)) if column != file_column]
+    known = [column for column in rest if re.sub(r"[\W_]", "", header[column].lower()) in CLASS_COLUMNS]
+    if len(known) != 1 and len(rest) != 1:
+        raise ValueError(f"{table}: which column has the classes? {ask}")
+    return file_column, (known or rest)[0]
+
+
+def _natural(name: str) -> tuple:
+    """Numbers by their value, before other names."""
+    return (0, float(name), name) if re.fullmatch(r"-?\d+(\.\d+)?", name) else (1, 0.0, name)

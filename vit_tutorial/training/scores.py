@@ -1,0 +1,58 @@
+"""What hides in an accuracy: classes that are never answered, a class that is most of the set, copies (chapter 6)."""
+
+from collections.abc import Sequence
+
+SHOWN = 10  # classes in a line
+
+
+def balanced_accuracy(confusion: Sequence[Sequence[int]]) -> float:
+    """The accuracy of each class, averaged over the classes that have images.
+
+    Args:
+        confusion: a row for each true class, in it a count for each predicted one; see
+            :func:`~vit_tutorial.training.evaluate`.
+    """
+    recalls = [row[label] / sum(row) for label, row in enumerate(confusion) if sum(row)]
+    return sum(recalls) / len(recalls)
+
+
+def never_answered(confusion: Sequence[Sequence[int]]) -> list[int]:
+    """The classes that have images and are never predicted."""
+    return [label for label, row in enumerate(confusion) if sum(row) and not sum(each[label] for each in confusion)]
+
+
+def explain(scores: dict, classes: Sequence[str], split: str = "test") -> list[str]:
+    """What belongs beside an accuracy, in lines.
+
+    Args:
+        scores: what :func:`~vit_tutorial.training.evaluate` returns, or ``"test"`` of a run's metrics.
+        classes: the classes' names, in order.
+        split: what the images are called.
+    """
+    confusion = scores["confusion"]
+    counts = [sum(row) for row in confusion]
+    largest, total = max(range(len(counts)), key=counts.__getitem__), sum(counts)
+    always = f"always saying {classes[largest]!r}, the largest class, would give {counts[largest] / total:.2%}"
+    lines = [f"balanced accuracy {balanced_accuracy(confusion):.2%}, the mean over the classes; {always}"]
+    if silent := never_answered(confusion):
+        named = [f"{classes[label]!r} ({counts[label]:,} {split} image{'s' * (counts[label] > 1)})" for label in silent]
+        lines.append(f"never answered: {_listed(named)}")
+    if without := [repr(classes[label]) for label, count in enumerate(counts) if not count]:
+        lines.append(f"no {split} image of {_listed(without)}, so nothing is known about {_them(len(without))}")
+    if copies := scores.get("trained_on"):
+        rest = scores["accuracy_without"]
+        new = "there are no others" if rest is None else f"{rest:.2%} on the {total - copies:,} others"
+        lines.append(f"{copies:,} of {total:,} {split} images are training images as well: {new}")
+    if near := scores.get("look_alikes"):
+        images = f"{near:,} {'more ' * bool(scores.get('trained_on'))}{split} image{'s' * (near > 1)}"
+        look = "looks" if near == 1 else "look"
+        lines.append(f"{images} {look} like a training image, as it is or mirrored: perhaps the same picture once more")
+    return lines
+
+
+def _them(count: int) -> str:
+    return "it" if count == 1 else "them"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:SHOWN]) + f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
