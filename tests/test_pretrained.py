@@ -324,7 +324,7 @@ MISFITS = {
     "1 unexpected .vit.pooler.bias": (hugging_face_model, lambda s: s | {"vit.pooler.bias": torch.zeros(24)}, THREE),
     "All begin with 'module.', .* take it off": (timm_model, lambda s: {f"module.{n}": v for n, v in s.items()}, THREE),
     "it has register tokens": (partial(timm_model, reg_tokens=2), as_it_is, THREE),
-    r"norms .* for queries and keys \(QK-norm\)": (partial(timm_model, qk_norm=True), as_it_is, THREE),
+    r"norms for queries and keys \(QK-norm\)": (partial(timm_model, qk_norm=True), as_it_is, THREE),
     "attention pooling": (partial(timm_model, global_pool="map"), as_it_is, THREE),
     "Most begin with 'backbone.', .* take it off": (
         timm_model,

@@ -1,43 +1,31 @@
 """Which of the published bugs a model has: tests that ask a Vision Transformer's parts, or any model's outputs."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from contextlib import nullcontext
+from functools import partial
 
+import torch
 from torch import Tensor, nn
 
 from vit_tutorial.archs.patients import History
-from vit_tutorial.clinic import probes
-from vit_tutorial.clinic.anatomy import Anatomy, ExaminedModel
+from vit_tutorial.clinic import heads, probes
+from vit_tutorial.clinic.anatomy import Anatomy, known_parts
+from vit_tutorial.clinic.examined import (
+    FAILURES,
+    ExaminedModel,
+    WithoutDropout,
+    check_images,
+    device_of,
+    far,
+    guess_patch_size,
+    is_channels_last,
+    make_images,
+    prepared,
+)
+from vit_tutorial.clinic.report import Diagnosis, Finding
 from vit_tutorial.clinic.symptoms import CannotTell
+from vit_tutorial.clinic.trace import first_not_finite
 from vit_tutorial.validate import check_differentiable
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A bug that a model has.
-
-    Attributes:
-        bug: its name; a key of ``vit_tutorial.archs.patients.PATIENTS`` if it is one of those.
-        evidence: what was seen, with numbers.
-        remedy: what to change.
-    """
-
-    bug: str
-    evidence: str
-    remedy: str
-
-
-class Diagnosis(list[Finding]):
-    """A list of findings that also knows which tests said nothing.
-
-    Attributes:
-        not_run: bug → why the test for it does not apply to this model, or could not tell.
-    """
-
-    def __init__(self, findings: Iterable[Finding] = (), not_run: dict[str, str] | None = None):
-        super().__init__(findings)
-        self.not_run = not_run or {}
-
 
 # Each probe returns its evidence, or "" if it sees nothing, or raises CannotTell.
 TESTS: dict[str, tuple[Callable[[Anatomy], str], str]] = {
@@ -70,7 +58,7 @@ TESTS: dict[str, tuple[Callable[[Anatomy], str], str]] = {
         "Let each head project the whole token, and mix the heads with an output projection.",
     ),
     "scale by √dim": (
-        probes.scores_are_scaled_otherwise,
+        heads.explained(heads.SCALE),
         "Divide the scores by the root of head_dim.",
     ),
     "batch-sized class token": (
@@ -86,8 +74,27 @@ TESTS: dict[str, tuple[Callable[[Anatomy], str], str]] = {
         "Add the positions after the class token has joined, or drop row 0 of the table; both learn the same.",
     ),
     "softmax over the wrong axis": (
-        probes.softmax_runs_over_another_axis,
+        heads.explained(heads.AXIS),
         "Take the softmax over the keys, the last axis of the scores: dim=-1.",
+    ),
+}
+# What else makes attention differ from what its weights say.
+TESTS_OF_ATTENTION: dict[str, tuple[Callable[[Anatomy], str], str]] = {
+    heads.TRANSPOSE: (
+        heads.explained(heads.TRANSPOSE),
+        "Split with reshape(b, n, h, hd).transpose(1, 2), and glue with transpose(1, 2).reshape(b, n, d).",
+    ),
+    heads.MASKED: (
+        heads.explained(heads.MASKED),
+        "Let every token read all: patches have no past and no future, so an image needs no mask.",
+    ),
+    heads.NO_SOFTMAX: (
+        heads.explained(heads.NO_SOFTMAX),
+        "Take the softmax of the scores over the keys, dim=-1, before they weigh the values.",
+    ),
+    heads.UNEXPLAINED: (
+        heads.explained(heads.UNEXPLAINED),
+        "Compare it with scaled_dot_product_attention, step by step, on the same queries, keys and values.",
     ),
 }
 # The tests that any model from images to logits can take.
@@ -100,7 +107,7 @@ TESTS_OF_OUTPUTS: dict[str, tuple[Callable[[ExaminedModel], str], str]] = {
     ),
     "dead parameters": (
         probes.parameters_without_gradient,
-        "Use what they compute, or delete them; a norm's output is what its branch should read.",
+        "Use what they compute, or leave them out; a norm's output is what its branch should read.",
     ),
     "reshape without permute": TESTS["reshape without permute"],
     "blind to the order of patches": (
@@ -112,6 +119,7 @@ TESTS_OF_OUTPUTS: dict[str, tuple[Callable[[ExaminedModel], str], str]] = {
 COVERED = ("dead residual norm", "batch-sized class token")  # by dead parameters, and row or size of the batch
 SELECTION = "selection on the test set"
 NOT_FINITE = "not finite"
+RANDOM = "random while evaluating"
 
 
 def diagnose(
@@ -172,44 +180,130 @@ def _diagnose(model: nn.Module, images: Tensor | None, patch_size: int | tuple[i
     if not isinstance(model, nn.Module):
         raise ValueError(f"model must be an nn.Module, got {type(model).__name__}")
     check_differentiable(model)
-    if images is None and patch_size is not None:
-        raise ValueError(f"patch_size {patch_size} is for a model with images; without, the model says its own")
-    tests = TESTS if images is None else TESTS_OF_OUTPUTS
-    if evidence := _weights_not_finite(model):
-        return _only_not_finite(evidence, tests)
+    by_outputs = images is not None or not known_parts(model)
+    tests = [*(TESTS_OF_OUTPUTS if by_outputs else ()), *TESTS, *TESTS_OF_ATTENTION]
+    tests = [bug for bug in dict.fromkeys(tests) if not (by_outputs and bug in COVERED)]
+    if finding := _weights_not_finite(model):
+        return _only(finding, tests)
+    made, device = images is None, device_of(model)
+    if made:
+        if patch_size is not None and not by_outputs:
+            raise ValueError(f"patch_size {patch_size} is for a model with images; without, the model says its own")
+        with prepared(model, device):
+            images, channels_last = make_images(model)
+    else:
+        check_images(images)
+        if channels_last := is_channels_last(model, images):
+            images = images.movedim(-1, 1)
+    if patch_size is None:
+        patch_size = guess_patch_size(model, images)
+    context = partial(prepared, model, images.device, channels_last=channels_last)
     found = Diagnosis()
-    with Anatomy.of(model) if images is None else ExaminedModel.of(model, images, patch_size) as examined:
+    with context():
+        examined = ExaminedModel.of(model, images, patch_size)
         if not examined.logits.isfinite().all():
-            evidence = f"the outputs of {len(examined.images)} images have NaN or infinite numbers, and no weight has"
-            return _only_not_finite(evidence, tests)
-        for bug, (probe, remedy) in tests.items():
-            try:
-                evidence = probe(examined)
-            except CannotTell as error:
-                found.not_run[bug] = str(error)
-                continue
-            if evidence:
-                found.append(Finding(bug, evidence, remedy))
-    for bug in TESTS:
-        if bug not in tests and bug not in COVERED:
-            found.not_run[bug] = "it asks the parts of a Vision Transformer: try diagnose(model) without images"
+            return _only(_outputs_not_finite(examined), tests)
+        still = nullcontext()
+        if not examined.repeats():
+            with WithoutDropout() as still:
+                settled = ExaminedModel.of(model, images, patch_size).repeats()
+            if not settled:
+                return _only(_random(examined, dropout=False), tests)
+            found.append(_random(examined, dropout=True))
+    with still:
+        if by_outputs:
+            with context(shaken=True):
+                _ask(found, TESTS_OF_OUTPUTS, ExaminedModel.of(model, images, patch_size))
+        with context():
+            anatomy = Anatomy.find(ExaminedModel.of(model, images, patch_size))
+            _ask(found, {bug: test for bug, test in (TESTS | TESTS_OF_ATTENTION).items() if bug in tests}, anatomy)
+    found.advice = _advice(examined, made and by_outputs, found.not_run)
     return found
 
 
-def _weights_not_finite(model: nn.Module) -> str:
-    """Which parameter has a NaN or an infinity, or which buffer a NaN: infinities may be a mask."""
+def _ask(found: Diagnosis, tests: dict[str, tuple[Callable, str]], examined: ExaminedModel) -> None:
+    """Run tests, and note what each says; what an earlier one has found or told stays."""
+    for bug, (probe, remedy) in tests.items():
+        if bug in {finding.bug for finding in found}:
+            continue
+        try:
+            evidence = probe(examined)
+        except (CannotTell, *FAILURES) as error:
+            if bug not in found.passed:
+                found.not_run[bug] = str(error) if isinstance(error, CannotTell) else _stumbled(error)
+            continue
+        found.not_run.pop(bug, None)
+        if evidence:
+            found.append(Finding(bug, evidence, remedy, f"{probe.__module__.rpartition('.')[2]}.{probe.__name__}"))
+        if evidence and bug in found.passed:
+            found.passed.remove(bug)
+        if not evidence and bug not in found.passed:
+            found.passed.append(bug)
+
+
+def _stumbled(error: Exception) -> str:
+    first = str(error).splitlines()[0] if str(error) else "without a word"
+    return f"the model did not run as this test needs it: {type(error).__name__}: {first}"
+
+
+def _advice(examined: ExaminedModel, made: bool, not_run: dict[str, str]) -> str:
+    """What to pass so that more is tested."""
+    advice = []
+    if made:
+        shape = "×".join(map(str, examined.images.shape))
+        advice.append(f"The images were random, {shape}: pass diagnose(model, images) for others.")
+    if examined.patch_size is None and any(why == probes.NEEDS_PATCH_SIZE for why in not_run.values()):
+        advice.append("Pass patch_size, in pixels, if the model cuts images into patches.")
+    return " ".join(advice)
+
+
+def _random(examined: ExaminedModel, *, dropout: bool) -> Finding:
+    """The finding of a model that gives the same batch other outputs each time."""
+    with torch.no_grad():
+        moved = far(examined.model(examined.images), examined.logits)
+    what = "without dropout they are the same" if dropout else "and they do so without dropout, too"
+    evidence = (
+        f"the same batch twice, while evaluating, gives outputs that differ by {moved:.1%} of their length; {what}"
+    )
+    remedy = (
+        "Pass training=self.training to F.dropout, or make nn.Dropout in __init__."
+        if dropout
+        else "Let what is random rest while evaluating: ask self.training before DropPath, noise or random masks."
+    )
+    return Finding(RANDOM, evidence, remedy, "examined.repeats")
+
+
+def _weights_not_finite(model: nn.Module) -> Finding | None:
+    """The parameter that has a NaN or an infinity, or the buffer that has a NaN: infinities may be a mask."""
     wrong = {name: int((~parameter.isfinite()).sum()) for name, parameter in model.named_parameters()}
     wrong |= {name: int(buffer.isnan().sum()) for name, buffer in model.named_buffers()}
     wrong = {name: count for name, count in wrong.items() if count}
     if not wrong:
-        return ""
+        return None
     (name, count), *others = wrong.items()
     numbers = f"{count} NaN or infinite number{'s' * (count > 1)}"
     more = f", and so do {len(others)} more" if others else ""
-    return f"{name} has {numbers}{more}"
-
-
-def _only_not_finite(evidence: str, tests: Iterable[str]) -> Diagnosis:
     remedy = "Go back to the last weights that are finite; a lower rate, a warmup or clipped gradients keep them so."
-    not_run = dict.fromkeys(tests, "with numbers that are not finite it would mean nothing")
-    return Diagnosis([Finding(NOT_FINITE, evidence, remedy)], not_run)
+    return Finding(NOT_FINITE, f"{name} has {numbers}{more}", remedy, "diagnosis.weights")
+
+
+def _outputs_not_finite(examined: ExaminedModel) -> Finding:
+    """The first part that makes numbers that are not finite of numbers that are."""
+    name, part = first_not_finite(examined.model, examined.images)
+    where = (
+        f"{name}, a {type(part).__name__}," if name else f"the model, a {type(part).__name__}, outside of its parts,"
+    )
+    evidence = (
+        f"the outputs of {len(examined.images)} images have NaN or infinite numbers, and no weight has; the first come "
+        f"from {where} whose own input is finite"
+    )
+    remedy = (
+        f"Look into {name or 'forward'}: at a mask that leaves a query without a key, a division by 0, a logarithm or "
+        "a root, or numbers that overflow."
+    )
+    return Finding(NOT_FINITE, evidence, remedy, "trace.first_not_finite")
+
+
+def _only(finding: Finding, tests: Iterable[str]) -> Diagnosis:
+    what = "numbers that are not finite" if finding.bug == NOT_FINITE else "outputs that change by themselves"
+    return Diagnosis([finding], dict.fromkeys(tests, f"with {what} it would mean nothing"))
