@@ -122,6 +122,11 @@ def test_with_and_without_images_the_same_is_tested_and_no_advice_is_a_circle():
     }
 
 
+def test_pictures_of_one_colour_do_not_tell_whether_positions_are_there():
+    found = diagnose(Students(), torch.rand(4, 3, 1, 1).expand(-1, -1, 32, 32))
+    assert found == [] and found.not_run["blind to the order of patches"] == "the patches of each image are alike"
+
+
 # Random, or not finite ----------------------------------------------------------------------------------------------
 
 

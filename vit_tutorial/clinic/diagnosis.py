@@ -131,40 +131,45 @@ def diagnose(
 ) -> Diagnosis:
     """Which of thirteen published bugs a model has.
 
-    There are two ways. ``diagnose(model)`` knows the parts of this package's, timm's and torchvision's Vision
-    Transformers and of Hugging Face's ``ViTForImageClassification``, and runs all tests on random images.
+    It takes *any* module from images to logits, for example one that you have written, and makes random images of a
+    size that the model takes if you pass none. The outputs tell whether they are probabilities, whether an image
+    depends on its neighbours, on its row or on the size of the batch, and whether there are parameters that do
+    nothing; with a patch size, passed or said by a part, also whether the order of the patches matters. What is inside
+    is asked as far as it is found: by name in this package's, timm's, torchvision's and Hugging Face's Vision
+    Transformers, in others by what ran. Each attention is computed a second time from its own weights, and where it
+    returned something else, the wrong scale, axis, reshape or mask that explains it is named.
 
-    ``diagnose(model, images)`` takes *any* module from images to logits, for example one that you have written, and
-    runs the tests that need only its outputs: whether they are probabilities, whether an image depends on its
-    neighbours, on its row or on the size of the batch, and whether there are parameters that do nothing. With
-    ``patch_size``, it also asks whether the order of the patches matters, and whether each patch goes into one token.
+    First of all the same batch is run twice: what is random while evaluating is the only finding, unless it is
+    dropout, without which the other tests go on.
 
     The model is left as it was: weights, gradients, modes, hooks and the state of the random number generators. It is
-    run in evaluation mode, about twenty times on four images, in float32 if it is in half precision, and in the second
-    way with a little noise on its weights, so that a head or a table that starts at 0 hides nothing.
+    run in evaluation mode, about thirty times on four images, in float32 if it is in half precision, and where only
+    outputs are asked with a little noise on its weights, so that a head or a table that starts at 0 hides nothing.
 
     What it cannot see: bugs of the data and the recipe; a bug that shows in training mode only; sliced heads with an
-    output projection behind them; a scale that is neither head_dim's nor one of the usual mistakes, or in an attention
-    whose layers have unusual names; a head on all tokens side by side, ``head(x.flatten(1))``, or on their maximum; a
-    dead norm that is not PyTorch's LayerNorm or RMSNorm; any bug that chance or training has cancelled. A projection of
-    overlapping patches, post-norm blocks, colours last in a convolution that was trained so, a mean over all tokens
-    (timm's ``pool_include_prefix``) and, with ``images``, an auxiliary head that rests while evaluating are designs
-    that it takes for bugs. A clean report doesn't prove that the model is sound.
+    output projection behind them; attention whose queries, keys and values are no linear layers, or have unusual names,
+    or that has parameters of its own beside them; a head on all tokens side by side, ``head(x.flatten(1))``, or on
+    their maximum; a dead norm that is not PyTorch's LayerNorm or RMSNorm; any bug that chance or training has
+    cancelled. Colours last in a convolution that was trained so, a mean over all tokens (timm's
+    ``pool_include_prefix``) and an auxiliary head of your own that rests while evaluating are designs that it takes for
+    bugs. A clean report doesn't prove that the model is sound.
 
     Args:
-        model: a Vision Transformer of one of the four kinds or made of the same parts; with ``images``, any module.
-        images: floating point, ``(b, c, H, W)`` with b at least 2, as the model takes them; 4 are enough.
-        patch_size: pixels, an int or an (height, width) pair; with ``images``, if the model cuts them into patches.
+        model: any module from images to logits, or to a tuple, a dict or an object that has them.
+        images: floating point, ``(b, c, H, W)`` or ``(b, H, W, c)`` with b at least 2, as the model takes them; 4 are
+            enough.
+        patch_size: pixels, an int or an (height, width) pair; by default what a part of the model says.
         select: how the epoch that counts is chosen: from a history, a list with a dict for each epoch that has
             ``train_loss``, ``val_loss``, ``val_accuracy``, ``test_loss`` and ``test_accuracy``, the index of an epoch.
 
     Returns:
         the findings, in the order of the tests; none for a healthy model. Its ``not_run`` says which tests did not
-        apply or could not tell, and why. If a weight or an output is NaN or infinite, that is all it says of the model.
+        apply or could not tell, and why, its ``passed`` which bugs were looked for and not found. If a weight or an
+        output is NaN or infinite, that is all it says of the model, with the first part that made one.
 
     Raises:
-        ValueError: if the model is of another kind, made of other parts (the message says which) or compiled; if
-            ``images`` or ``patch_size`` do not fit, or the model returns something other than logits for them.
+        ValueError: if the model is compiled, or takes no random images of a usual size; if ``images`` or ``patch_size``
+            do not fit, or the model returns something other than logits for them.
     """
     found = Diagnosis()
     if model is not None:

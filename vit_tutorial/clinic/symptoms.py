@@ -104,13 +104,15 @@ def patch_order_matters(model: nn.Module, images: Float[Tensor, "b c H W"], patc
     Reversing all is not enough: it keeps their distances, and so the outputs of some healthy models.
 
     Raises:
-        CannotTell: if the outputs are the same for every image.
+        CannotTell: if the outputs are the same for every image, or the patches are the same in each of them.
     """
     ph, pw = to_pair("patch_size", patch_size)
     grid_size = (images.shape[2] // ph, images.shape[3] // pw)
     patches = patchify(images, patch_size)
     half = patches.shape[1] // 2 + 1
     orders = patches.flip(1), torch.cat([patches[:, :half].flip(1), patches[:, half:]], dim=1)
+    if all((order - patches).norm() <= SAME * patches.norm() for order in orders):
+        raise CannotTell("the patches of each image are alike")
     with evaluating(model), torch.no_grad():
         before = as_logits(model(images))
         after = [as_logits(model(unpatchify(order, patch_size, grid_size))) for order in orders]
