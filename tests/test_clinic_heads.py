@@ -4,6 +4,7 @@ import pytest
 import timm
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from torch import nn
 
 from vit_tutorial import Attention, ViT, ViTConfig, diagnose
@@ -137,10 +138,24 @@ def test_designs_are_not_taken_for_bugs(kind):
     assert bool(words) == (heads.UNEXPLAINED in found.not_run)
 
 
+def test_a_mistake_in_another_order_within_a_packed_projection():
+    """As in a tutorial that many have copied: its weights are divided behind the softmax."""
+
+    class Packed(Attention):
+        def forward(self, x):
+            q, k, v = rearrange(self.qkv(x), "b n (h hd qkv) -> qkv b h n hd", qkv=3, h=self.num_heads)
+            out = (q @ k.mT).softmax(dim=-1) / 24**0.5 @ v
+            return self.proj(rearrange(out, "b h n hd -> b n (h hd)"))
+
+    model = ViT(CONFIG)
+    for block in model.blocks:
+        block.attn = Packed(24, 3)
+    (finding,) = diagnose(model)
+    assert finding.bug == heads.SCALE and "divided by √24 behind the softmax" in finding.evidence
+
+
 @pytest.mark.parametrize("packed", ["(qkv h hd)", "(h hd qkv)", "(h qkv hd)"])
 def test_every_order_within_a_packed_projection_is_healthy(packed):
-    from einops import rearrange
-
     class Packed(Attention):
         def project(self, x):
             return rearrange(self.qkv(x), f"b n {packed} -> qkv b h n hd", qkv=3, h=self.num_heads)

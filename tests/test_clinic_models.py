@@ -127,6 +127,33 @@ def test_pictures_of_one_colour_do_not_tell_whether_positions_are_there():
     assert found == [] and found.not_run["blind to the order of patches"] == "the patches of each image are alike"
 
 
+class Loop(nn.Module):
+    """Branches in nested lists, added in a loop; patches by a linear layer."""
+
+    def __init__(self, batch_first):
+        super().__init__()
+        self.to_tokens = nn.Linear(192, 24)
+        self.first, self.pos = nn.Parameter(torch.randn(1, 1, 24)), nn.Parameter(torch.randn(1, 17, 24))
+        self.layers = nn.ModuleList(
+            nn.ModuleList([nn.MultiheadAttention(24, 3, batch_first=batch_first), nn.Linear(24, 24)]) for _ in range(2)
+        )
+        self.norm, self.classes = nn.LayerNorm(24), nn.Linear(24, 5)
+
+    def forward(self, images):
+        x = self.to_tokens(rearrange(images, "b c (h p) (w q) -> b (h w) (p q c)", p=8, q=8))
+        x = torch.cat([self.first.expand(len(x), -1, -1), x], dim=1) + self.pos
+        for attn, mlp in self.layers:
+            x = x + attn(x, x, x)[0]
+            x = x + mlp(x).relu()
+        return self.classes(self.norm(x)[:, 0])
+
+
+def test_a_model_without_blocks_is_asked_for_what_it_passes_on_last():
+    assert diagnose(Loop(True)) == []
+    (finding,) = diagnose(Loop(False))  # whose class token never sees a pixel
+    assert finding.bug == "attention across the batch"
+
+
 # Random, or not finite ----------------------------------------------------------------------------------------------
 
 

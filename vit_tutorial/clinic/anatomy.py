@@ -95,6 +95,12 @@ class Anatomy(ExaminedModel):
         )
 
     @cached_property
+    def last(self) -> nn.Module | None:
+        """The last block, or what passes tokens on last where none were found."""
+        passing = [call for call in self.calls if _passes_tokens(call)]
+        return self.blocks[-1] if self.blocks else max(passing, key=lambda call: call.end).part if passing else None
+
+    @cached_property
     def layers(self) -> list[Layer]:
         """Its attention layers, as far as their queries, keys and values are known."""
         return attention_layers(self.calls)
@@ -140,8 +146,9 @@ class Anatomy(ExaminedModel):
         hooks = [part.register_forward_hook(_changing(by)) for part, by in (change or {}).items()]
         keep = [(self.blocks[0], "entering"), (reading, "features")] if self.blocks else [(reading, "features")]
         hooks += [part.register_forward_pre_hook(_keeping(seen, name), with_kwargs=True) for part, name in keep]
-        keep = [(self.blocks[-1], "leaving")] * bool(self.blocks) + [(self.norm, "normed")] * (self.norm is not None)
-        for part, name in keep:
+        for part, name in ((self.last, "leaving"), (self.norm, "normed")):
+            if part is None:
+                continue
             hooks.append(
                 part.register_forward_hook(lambda part, args, out, name=name: seen.update({name: first_tensor(out)}))
             )

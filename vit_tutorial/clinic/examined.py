@@ -192,10 +192,13 @@ def _cuts(part: nn.Module) -> bool:
 
 
 def guess_patch_size(model: nn.Module, images: Float[Tensor, "b c H W"]) -> tuple[int, int] | None:
-    """What a part says or what the first convolution cuts, if it tiles the images; None if there is neither."""
-    first = next((part for part in model.modules() if isinstance(part, nn.Conv2d)), None)
+    """What the first convolution cuts, or a part says, or the first linear layer takes, if it tiles the images."""
+    first = next((part for part in model.modules() if isinstance(part, nn.Conv2d | nn.Linear)), None)
     said = [first.kernel_size] if first is not None and _cuts(first) else []
-    for patch_size in _pairs([*said, *_attributes(model, ("patch_size",))]):
+    said += _attributes(model, ("patch_size",))
+    if isinstance(first, nn.Linear) and (side := isqrt(first.in_features // images.shape[1])) > 1:
+        said += [side] * (side * side * images.shape[1] == first.in_features)
+    for patch_size in _pairs(said):
         if all(side % p == 0 for side, p in zip(images.shape[2:], patch_size, strict=True)):
             return patch_size
     return None

@@ -162,6 +162,13 @@ def _outs(layer: Layer) -> list[Tensor]:
     return [out, out - given] if out is layer.call.returned and out.shape == given.shape else [out]
 
 
+def _orders(layer: Layer) -> list[tuple[tuple[int, int, int], str]]:
+    """The orders of queries, keys and values, and how they may lie in a packed projection."""
+    if layer.packed:
+        return list(product(permutations(range(3)), PACKED))
+    return [((0, 1, 2), PACKED[0]), ((1, 0, 2), PACKED[0])]
+
+
 def healthy_way(layer: Layer) -> Way | None:
     """In which layout the layer returns what its weights say, if it does so in any."""
     outs = _outs(layer)
@@ -170,9 +177,7 @@ def healthy_way(layer: Layer) -> Way | None:
     def fits(way: Way) -> bool:
         return any(_error(way, layer, out) < SAME for out in outs)
 
-    orders = list(permutations(range(3))) if layer.packed else [(0, 1, 2), (1, 0, 2)]
-    packed = PACKED if layer.packed else PACKED[:1]
-    layouts = [()] if few else product(orders, packed, SPLITS.values(), MERGES.values())
+    layouts = [()] if few else [(*a, *b) for a, b in product(_orders(layer), product(SPLITS.values(), MERGES.values()))]
     ways = (Way(h, *layout) for layout, h in product(list(layouts), _numbers_of_heads(layer)))
     return next(filter(fits, ways), None)
 
@@ -211,14 +216,16 @@ def _explain(layer: Layer, examined: Anatomy) -> dict[str, str] | str:
     if _is_across(layer, heads):
         return {}
     pairs = [(a, b) for i, a in enumerate(mistakes) for b in mistakes[i + 1 :] if not a[2].keys() & b[2].keys()]
-    for tried in ([(one,) for one in mistakes], pairs if layer.qkv[0].shape[1] <= MOST_TOKENS else []):
+    others = [("", "", {"order": order, "packed": packed}) for order, packed in _orders(layer)[1:]]
+    turned = [(a, b) for a, b in product(mistakes, others) if "packed" not in a[2]]
+    for tried in ([(one,) for one in mistakes], *((turned, pairs) if out.shape[1] <= MOST_TOKENS else ())):
         ways = [(h, each) for h in heads for each in tried]
         changes = [{name: value for one in each for name, value in one[2].items()} for _, each in ways]
         errors = [_error(Way(h, **change), layer, out) for (h, _), change in zip(ways, changes, strict=True)]
         best = min(range(len(ways)), key=errors.__getitem__, default=None)
         if best is not None and errors[best] < FITS * error:
             each = ways[best][1]
-            words = ", and ".join(words for _, words, _ in each)
+            words = ", and ".join(words for _, words, _ in each if words)
             return {each[0][0]: f"in {layer.name} {words}, {moved}"}
     if out.shape[1] > MOST_TOKENS:
         return f"in {layer.name} attention differs from its weights, and {out.shape[1]} tokens are too many to ask why"
