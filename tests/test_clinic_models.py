@@ -204,10 +204,10 @@ def test_the_first_part_that_is_not_finite_is_named():
     model = ViT(CONFIG)
     model.blocks[1].mlp.act = Root()
     (finding,) = diagnose(model)
-    assert finding.bug == NOT_FINITE and "blocks.1.mlp.act, a Root," in finding.evidence
+    assert finding.bug == NOT_FINITE and "blocks.1.mlp.act (Root)" in finding.evidence
     assert "lower rate" not in finding.remedy and "blocks.1.mlp.act" in finding.remedy
     (finding,) = diagnose(Students(out=lambda logits, x: logits / 0))
-    assert finding.bug == NOT_FINITE and "outside of its parts" in finding.evidence
+    assert finding.bug == NOT_FINITE and "Students itself, outside of its parts" in finding.evidence
 
 
 # Parts that are not modules, and what real ViTs carry ---------------------------------------------------------------
@@ -278,6 +278,7 @@ REAL = {
         Mean(),
         nn.Linear(24, 5),
     ),
+    "a network in front": lambda: timm.create_model("vit_tiny_r_s16_p8_224", img_size=32, depth=1, patch_size=1),
     "an overlapping stem and no class token": lambda: nn.Sequential(
         nn.Conv2d(3, 24, 12, 8, padding=2),
         nn.Flatten(2),

@@ -295,12 +295,10 @@ def _weights_not_finite(model: nn.Module) -> Finding | None:
 def _outputs_not_finite(examined: ExaminedModel) -> Finding:
     """The first part that makes numbers that are not finite of numbers that are."""
     name, part = first_not_finite(examined.model, examined.images)
-    where = (
-        f"{name}, a {type(part).__name__}," if name else f"the model, a {type(part).__name__}, outside of its parts,"
-    )
+    where = f"{name} ({type(part).__name__})" if name else f"{type(part).__name__} itself, outside of its parts"
     evidence = (
         f"the outputs of {len(examined.images)} images have NaN or infinite numbers, and no weight has; the first come "
-        f"from {where} whose own input is finite"
+        f"from {where}, whose own input is finite"
     )
     remedy = (
         f"Look into {name or 'forward'}: at a mask that leaves a query without a key, a division by 0, a logarithm or "

@@ -270,14 +270,12 @@ class ExaminedModel:
         """The first sequence that any part of the model takes: as many vectors as patches, or a few more.
 
         Raises:
-            CannotTell: if no part takes one, or several convolutions run before.
+            CannotTell: if no part takes one.
         """
-        fewest, seen, stem = self.num_patches, [], []
+        fewest, seen = self.num_patches, []
 
         def look(part: nn.Module, args: tuple) -> None:
             x = args[0] if args else None
-            if isinstance(part, nn.Conv2d) and not seen:
-                stem.append(part)
             is_sequence = isinstance(x, Tensor) and x.ndim == 3 and len(x) == len(images)
             if is_sequence and not seen and fewest <= x.shape[1] <= fewest + MOST_EXTRA_TOKENS:
                 seen.append(x.clone())  # the model may go on in place
@@ -286,6 +284,4 @@ class ExaminedModel:
             self.model(images)
         if not seen:
             raise CannotTell(f"no part of the model takes a sequence of {fewest} patches, or of a few tokens more")
-        if len(stem) > 1 or any(part.kernel_size != part.stride for part in stem):
-            raise CannotTell("behind overlapping patches or several convolutions a token sees more by design")
         return seen[0]

@@ -103,11 +103,21 @@ def order_does_not_matter(examined: ExaminedModel) -> str:
     return f"the outputs stay the same when each image's {examined.num_patches} patches are put in reverse order"
 
 
+def _check_stem(examined: ExaminedModel) -> None:
+    """Raise CannotTell if more than one convolution, or one whose patches overlap, runs before there are tokens."""
+    tokens = (call.start for call in examined.calls if call.given is not None and call.given.ndim == 3)
+    first = next(tokens, examined.calls[0].end)
+    stem = [call.part for call in examined.calls if isinstance(call.part, nn.Conv2d) and call.start < first]
+    if len(stem) > 1 or any(part.kernel_size != part.stride for part in stem):
+        raise CannotTell("behind overlapping patches or several convolutions a token sees more by design")
+
+
 def patches_are_scrambled(examined: ExaminedModel) -> str:
     """A token is made of one patch, so the pixels of one patch move one token."""
     _check_patches(examined)
     if isinstance(examined, Anatomy) and examined.known and not hasattr(examined.proj, "weight"):
         raise CannotTell("behind a stem of several layers a token sees more than a patch by design")
+    _check_stem(examined)
     for patch in sorted({0, examined.num_patches // 2, examined.num_patches - 1}):
         moved = symptoms.moved_by_patch(examined.embed, examined.images, examined.patch_size, patch)
         if not moved.any():
