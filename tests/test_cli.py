@@ -349,7 +349,7 @@ def help_of(capsys, *command: str) -> str:
 
 def test_help_lists_commands_recipes_and_every_field(capsys):
     out = help_of(capsys)
-    for command in ("train", "sweep", "evaluate", "predict", "data", "handout", "grade"):
+    for command in ("train", "sweep", "evaluate", "predict", "diagnose", "data", "handout", "grade"):
         assert f"• {command} " in out
     out = help_of(capsys, "train")
     for part in (*RECIPES, "vit-tutorial train mnist --epochs 3 --model.depth 2", "--record", "--quiet"):

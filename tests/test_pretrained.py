@@ -311,10 +311,26 @@ MISFITS = {
         THREE,
     ),
     "2 unexpected .heads.pre_logits.weight, heads.pre_logits.bias": (REPRESENTATION, as_it_is, THREE),
-    "fc_norm normalises after averaging": (partial(timm_model, global_pool="avg"), as_it_is, THREE),
-    r"4 unexpected \(blocks.0.ls1.gamma, ": (partial(timm_model, init_values=0.1), as_it_is, THREE),
+    "it has fc_norm, which normalises after averaging the tokens; ours": (
+        partial(timm_model, global_pool="avg"),
+        as_it_is,
+        THREE,
+    ),
+    r"it has a LayerScale in its blocks, .* 4 unexpected \(blocks.0.ls1.gamma, ": (
+        partial(timm_model, init_values=0.1),
+        as_it_is,
+        THREE,
+    ),
     "1 unexpected .vit.pooler.bias": (hugging_face_model, lambda s: s | {"vit.pooler.bias": torch.zeros(24)}, THREE),
     "All begin with 'module.', .* take it off": (timm_model, lambda s: {f"module.{n}": v for n, v in s.items()}, THREE),
+    "it has register tokens": (partial(timm_model, reg_tokens=2), as_it_is, THREE),
+    r"norms for queries and keys \(QK-norm\)": (partial(timm_model, qk_norm=True), as_it_is, THREE),
+    "attention pooling": (partial(timm_model, global_pool="map"), as_it_is, THREE),
+    "Most begin with 'backbone.', .* take it off": (
+        timm_model,
+        lambda s: {n if n.startswith("head") else f"backbone.{n}": v for n, v in s.items()},
+        THREE,
+    ),
     r"neither ours .*conv1.weight, .* 118 more\. Pass": (torchvision.models.resnet18, as_it_is, {}),
     "none at all": (timm_model, lambda s: {}, {}),
 }
@@ -325,6 +341,36 @@ def test_a_misfit_is_named(message):
     make, change, options = MISFITS[message]
     with pytest.raises(ValueError, match=message):
         from_state_dict(change(make().state_dict()), **options)
+
+
+FOREIGN = {  # models of other kinds, and what keeps them from being ours
+    "a distillation token": lambda: timm.create_model("deit_tiny_distilled_patch16_224", img_size=32, depth=2),
+    "relative positions": lambda: timm.models.VisionTransformerRelPos(
+        img_size=32, patch_size=8, embed_dim=24, depth=2, num_heads=3
+    ),
+    r"a gated MLP \(SwiGLU\)": lambda: timm.models.Eva(
+        img_size=32, patch_size=8, embed_dim=24, depth=2, num_heads=3, swiglu_mlp=True, scale_mlp=True
+    ),
+    "a LayerScale": lambda: transformers.Dinov2ForImageClassification(
+        transformers.Dinov2Config(
+            image_size=32, patch_size=8, hidden_size=24, num_hidden_layers=2, num_attention_heads=3
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("part", FOREIGN)
+def test_what_other_models_have_is_named_whatever_size_is_asked_for(part):
+    state = FOREIGN[part]().state_dict()
+    for options in ({}, {"img_size": 32}, {"img_size": 64}):
+        with pytest.raises(ValueError, match=part) as caught:
+            from_state_dict(state, num_heads=3, **options)
+        assert "another depth" not in str(caught.value) and "pass the img_size" not in str(caught.value)
+
+
+def test_a_state_dict_within_another_dict(no_shape_checks):
+    with pytest.raises(ValueError, match=r"in its entry 'model': pass state_dict\['model'\]"):
+        from_state_dict({"model": timm_model().state_dict(), "epoch": 3}, num_heads=3)
 
 
 @pytest.mark.parametrize("number", ["99999999999", "9" * 5000, "2", "01"], ids=["huge", "endless", "a gap", "twice"])

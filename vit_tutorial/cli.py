@@ -1,4 +1,4 @@
-"""The ``vit-tutorial`` command: train, sweep, evaluate, predict, export, data, handout and grade.
+"""The ``vit-tutorial`` command: train, sweep, evaluate, predict, diagnose, export, data, handout and grade.
 
 Each command is a dataclass. tyro turns its fields into arguments and its docstring into help.
 """
@@ -24,6 +24,7 @@ from vit_tutorial.classroom.grading import grade, read_points
 from vit_tutorial.classroom.judge import load_exercises
 from vit_tutorial.classroom.reports import write_reports
 from vit_tutorial.classroom.sandbox import Limits
+from vit_tutorial.clinic.files import diagnose_file
 from vit_tutorial.clinic.symptoms import are_probabilities
 from vit_tutorial.data import NAMES, SPLITS, Dataset, ImageFiles, data_root, load_dataset
 from vit_tutorial.data.copies import NOT_FOUND
@@ -325,6 +326,33 @@ class Predict:
 
 
 @dataclass(frozen=True)
+class Diagnose:
+    """Look for published bugs in a model of your own (chapter 12).
+
+    Prints each bug with its evidence and its repair, and what was not tested. The exit code is 1 if there is one.
+
+    Args:
+        source: a Python file, and in it a function that makes the model, a class, or the model itself.
+        images: folder with pictures to ask it about, of any size, also in folders of it.
+        patch_size: pixels of a patch's side, if no part of the model says it.
+    """
+
+    source: Annotated[Positional[str], arg(metavar="FILE.py:make_model")]
+    images: Annotated[str, arg(metavar="DIR", help_behavior_hint="(default: random images)")] = ""
+    patch_size: Annotated[int, arg(metavar="N", help_behavior_hint="(default: what the model says)")] = 0
+
+    def __post_init__(self):
+        if self.patch_size < 0:
+            raise ValueError(f"--patch-size must be 1 or more, got {self.patch_size}")
+
+    def run(self) -> None:
+        found = diagnose_file(self.source, self.images, patch_size=self.patch_size or None)
+        print(found)
+        if found:
+            sys.exit(1)
+
+
+@dataclass(frozen=True)
 class Export:
     """Write a finished run as JavaScript, for a web page: your own run in runs/, else the recorded one.
 
@@ -505,6 +533,7 @@ class Arguments:
         | Annotated[Sweep, subcommand("sweep")]
         | Annotated[Evaluate, subcommand("evaluate")]
         | Annotated[Predict, subcommand("predict")]
+        | Annotated[Diagnose, subcommand("diagnose")]
         | Annotated[Export, subcommand("export")]
         | Annotated[Data, subcommand("data")]
         | Annotated[Handout, subcommand("handout")]

@@ -22,13 +22,14 @@ from vit_tutorial.archs.patients import (
 )
 from vit_tutorial.clinic.diagnosis import (
     NOT_FINITE,
+    RANDOM,
     SELECTION,
     TESTS,
+    TESTS_OF_ATTENTION,
     TESTS_OF_OUTPUTS,
-    Diagnosis,
-    Finding,
     diagnose,
 )
+from vit_tutorial.clinic.report import Diagnosis, Finding
 from vit_tutorial.clinic.symptoms import (
     CannotTell,
     any_batch_size,
@@ -46,8 +47,10 @@ from vit_tutorial.clinic.symptoms import (
 __all__ = [
     "NOT_FINITE",
     "PATIENTS",
+    "RANDOM",
     "SELECTION",
     "TESTS",
+    "TESTS_OF_ATTENTION",
     "TESTS_OF_OUTPUTS",
     "BatchSizedClassToken",
     "CannotTell",

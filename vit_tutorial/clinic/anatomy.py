@@ -1,7 +1,9 @@
-"""A model laid open: where its parts are, and a forward pass that keeps what goes through them (chapter 12)."""
+"""A Vision Transformer laid open: where its parts are, and a forward pass that keeps what goes through them.
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+Parts are found by the names that libraries give them, and where there are none by what ran (chapter 12).
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace
@@ -11,12 +13,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from vit_tutorial.attention_maps.maps import is_compiled
-from vit_tutorial.clinic.symptoms import CannotTell, as_logits, evaluating
-from vit_tutorial.validate import check_tiles, to_pair
+from vit_tutorial.clinic.examined import ExaminedModel
+from vit_tutorial.clinic.layers import Layer, attention_layers
+from vit_tutorial.clinic.trace import Call, first_tensor, hooked
+from vit_tutorial.validate import to_pair
 
 # Where the parts are in this package's models and timm's, in torchvision's, and in Hugging Face's. The part called
-# ``sizes`` has patch_size, and img_size or image_size.
+# ``sizes`` has patch_size.
 PARTS = (
     {
         "sizes": "patch_embed", "proj": "patch_embed.proj", "cls_token": "cls_token", "pos_embed": "pos_embed",
@@ -32,118 +35,17 @@ PARTS = (
         "blocks": "vit.layers", "attn": "attention", "norm": "vit.layernorm", "head": "classifier",
     },
 )  # fmt: skip
-HALF = (torch.float16, torch.bfloat16)
-MOST_EXTRA_TOKENS = 8  # class token, distillation token, registers
-
-
-@contextmanager
-def _examined(model: nn.Module, device: torch.device, *, shaken: bool = False) -> Iterator[None]:
-    """The model as the tests need it, for the length of a ``with`` block: evaluating and with gradients.
-
-    Half precision becomes float32, since its rounding is as large as what some tests look for. If ``shaken``, some
-    noise is added to the parameters: a head, a layer scale or a table of positions that starts at 0 then hides nothing.
-    """
-    if is_compiled(model):
-        raise ValueError("a compiled model runs no hooks: diagnose the model that was compiled")
-    kept = [(tensor, tensor.data) for tensor in (*model.parameters(), *model.buffers())]
-    with (
-        torch.random.fork_rng([device] if device.type == "cuda" else []),
-        torch.inference_mode(False),
-        torch.enable_grad(),
-        torch.autocast(device.type, enabled=False),
-        evaluating(model),
-    ):
-        try:
-            for tensor, data in kept:
-                tensor.data = data.float() if data.dtype in HALF else data
-            for parameter in model.parameters() if shaken else ():
-                if parameter.is_floating_point():
-                    fan_in = parameter[0].numel() if parameter.ndim > 1 else 1
-                    parameter.data = parameter.data + 0.1 * fan_in**-0.5 * torch.randn_like(parameter)
-            yield
-        finally:
-            for tensor, data in kept:
-                tensor.data = data
-
-
-@dataclass(frozen=True)
-class ExaminedModel:
-    """Any model from images to logits, as far as it can be examined without knowing its parts.
-
-    Attributes:
-        model: the whole, in evaluation mode, its parameters with a little noise.
-        images: at least 2.
-        patch_size: pixels, (height, width); None if unknown.
-    """
-
-    model: nn.Module
-    images: Float[Tensor, "b c H W"]
-    patch_size: tuple[int, int] | None
-
-    @classmethod
-    @contextmanager
-    def of(
-        cls, model: nn.Module, images: Tensor, patch_size: int | tuple[int, int] | None
-    ) -> Iterator["ExaminedModel"]:
-        """The model for the length of a ``with`` block.
-
-        Raises:
-            ValueError: if the model is compiled or returns no logits, the images are not a floating-point batch of at
-                least 2, or the patches do not tile them.
-        """
-        if images.ndim != 4 or len(images) < 2 or not images.is_floating_point():
-            got = f"{tuple(images.shape)}, {images.dtype}"
-            raise ValueError(f"images must be floating point, (b, c, H, W) with b at least 2; got {got}")
-        if patch_size is not None:
-            _, patch_size = check_tiles(tuple(images.shape[2:]), patch_size)
-        with _examined(model, images.device, shaken=True):
-            images = images.detach().clone()  # made in inference mode, they could have no gradient
-            examined = cls(model, images.float() if images.dtype in HALF else images, patch_size)
-            if examined.logits.ndim not in (2, 3) or len(examined.logits) != len(images):
-                raise ValueError(f"{len(images)} images should give logits (b, k), got {tuple(examined.logits.shape)}")
-            yield examined
-
-    @property
-    def num_patches(self) -> int:
-        height, width = self.images.shape[2:]
-        return (height // self.patch_size[0]) * (width // self.patch_size[1])
-
-    @cached_property
-    @torch.no_grad()
-    def logits(self) -> Float[Tensor, "b ..."]:
-        return as_logits(self.model(self.images))
-
-    def embed(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b n d"]:
-        """The first sequence that any part of the model takes: as many vectors as patches, or a few more.
-
-        Raises:
-            CannotTell: if no part takes one.
-        """
-        fewest, seen = self.num_patches, []
-
-        def look(part: nn.Module, args: tuple) -> None:
-            x = args[0] if args else None
-            is_sequence = isinstance(x, Tensor) and x.ndim == 3 and len(x) == len(images)
-            if is_sequence and not seen and fewest <= x.shape[1] <= fewest + MOST_EXTRA_TOKENS:
-                seen.append(x.clone())  # the model may go on in place
-
-        hooks = [part.register_forward_pre_hook(look) for part in self.model.modules()]
-        try:
-            self.model(images)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        if not seen:
-            raise CannotTell(f"no part of the model takes a sequence of {fewest} patches, or of a few tokens more")
-        return seen[0]
+NORMS = (nn.LayerNorm, nn.RMSNorm)
+ATTENTIONS = ("attn", "attention", "self_attention", "self_attn", "msa", "mhsa", "mha")
 
 
 @dataclass(frozen=True)
 class Anatomy(ExaminedModel):
-    """The parts of a Vision Transformer that the tests ask for; its images are random.
+    """The parts of a Vision Transformer that the tests ask for.
 
     Attributes:
-        proj: the projection of the patches.
+        known: whether it is one of this package, timm, torchvision or Hugging Face, or made of the same parts.
+        proj: the projection of the patches; None if unknown, like the others.
         blocks: of the encoder.
         attentions: of those blocks that have one.
         norm: what follows the last block.
@@ -152,70 +54,71 @@ class Anatomy(ExaminedModel):
         pos_embed: the table's name and its values; None if there is none.
     """
 
-    proj: nn.Module
+    known: bool
+    proj: nn.Module | None
     blocks: list[nn.Module]
     attentions: list[nn.Module]
-    norm: nn.Module
-    head: nn.Module
+    norm: nn.Module | None
+    head: nn.Module | None
     cls_token: tuple[str, Tensor] | None
     pos_embed: tuple[str, Tensor] | None
 
     @classmethod
-    @contextmanager
-    def of(cls, model: nn.Module) -> Iterator["Anatomy"]:
-        """The model's parts, for the length of a ``with`` block.
+    def find(cls, examined: ExaminedModel) -> "Anatomy":
+        """The parts of a prepared model."""
+        model, calls = examined.model, examined.calls
+        names = known_parts(model) or {}
+
+        def named(part: str) -> object:
+            return _get(model, names[part]) if part in names else None
+
+        def module(part: str) -> nn.Module | None:
+            return value if isinstance(value := named(part), nn.Module) else None
+
+        blocks, found = _blocks(module("blocks"), calls), [c.part for c in calls]
+        attn = (names["attn"],) if names else ATTENTIONS
+        attentions = [next((a for n in attn if isinstance(a := getattr(b, n, None), nn.Module)), None) for b in blocks]
+        patch_size = getattr(module("sizes"), "patch_size", None) if names else None
+        head = module("head") if names else next((p for p in reversed(found) if isinstance(p, nn.Linear)), None)
+        return cls(
+            model=model,
+            images=examined.images,
+            patch_size=examined.patch_size if patch_size is None else to_pair("patch_size", patch_size),
+            known=bool(names),
+            proj=module("proj") if names else next((p for p in found if isinstance(p, nn.Conv2d)), None),
+            blocks=blocks,
+            attentions=[part for part in attentions if part in found],
+            norm=module("norm") if names else _norm_behind(blocks, calls),
+            head=head,
+            cls_token=_tensor(model, names.get("cls_token")) if names else _class_token(model),
+            pos_embed=_tensor(model, names.get("pos_embed")) if names else _table(model, blocks, calls),
+        )
+
+    @cached_property
+    def last(self) -> nn.Module | None:
+        """The last block, or what passes tokens on last where none were found."""
+        passing = [call for call in self.calls if _passes_tokens(call)]
+        return self.blocks[-1] if self.blocks else max(passing, key=lambda call: call.end).part if passing else None
+
+    @cached_property
+    def layers(self) -> list[Layer]:
+        """Its attention layers, as far as their queries, keys and values are known."""
+        return attention_layers(self.calls)
+
+    @cached_property
+    def attention_differs(self) -> dict[str, str]:
+        """Which bug makes attention differ from what its weights say, and the evidence; {} if it doesn't.
 
         Raises:
-            ValueError: if the model is not made of the parts that are known here, or is compiled.
+            CannotTell: see :func:`~vit_tutorial.clinic.heads.explain`.
         """
-        known = (parts for parts in PARTS if _has(model, parts["cls_token"]) and _has(model, parts["blocks"]))
-        parts = next(known, None)
-        if not parts:
-            raise ValueError(
-                f"{type(model).__name__} is not a Vision Transformer of vit_tutorial, timm, torchvision or Hugging "
-                "Face. diagnose(model, images) takes any model from images to logits"
-            )
-        with _examined(model, next(model.parameters()).device):
-            yield cls._find(model, parts)
+        from vit_tutorial.clinic.heads import explain  # which asks this class
 
-    @classmethod
-    def _find(cls, model: nn.Module, parts: dict[str, str]) -> "Anatomy":
-        try:
-            sizes = model.get_submodule(parts["sizes"])
-            blocks = list(model.get_submodule(parts["blocks"]))
-            examined = cls(
-                model=model,
-                images=_random_images(model, sizes),
-                patch_size=to_pair("patch_size", sizes.patch_size),
-                proj=model.get_submodule(parts["proj"]),
-                blocks=blocks,
-                attentions=[getattr(block, parts["attn"]) for block in blocks if hasattr(block, parts["attn"])],
-                norm=model.get_submodule(parts["norm"]),
-                head=model.get_submodule(parts["head"]),
-                cls_token=_named_tensor(model, parts["cls_token"]),
-                pos_embed=_named_tensor(model, parts["pos_embed"]),
-            )
-        except AttributeError as error:
-            raise ValueError(
-                f"{type(model).__name__} is made of other parts than a plain ViT: {error}. "
-                "diagnose(model, images) takes any model from images to logits"
-            ) from error
-        with torch.no_grad():
-            seen = examined.run(examined.images)
-        fewest = examined.num_patches if hasattr(examined.proj, "weight") else 1  # a stem has a grid of its own
-        for name in ("entering", "leaving"):
-            tokens = getattr(seen, name, None)
-            if not isinstance(tokens, Tensor) or tokens.ndim != 3 or tokens.shape[1] < fewest:
-                got = tuple(tokens.shape) if isinstance(tokens, Tensor) else type(tokens).__name__
-                raise ValueError(
-                    f"{type(model).__name__} is not a plain ViT: the tokens {name} its blocks should be (b, n, d), "
-                    f"with n at least {fewest} for patches of {examined.patch_size} pixels; got {got}"
-                )
-        return examined
+        return explain(self)
 
     def embed(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b n d"]:
         """The tokens that enter the first block."""
-        return self.run(images).entering
+        return self.run(images).entering if self.known and self.blocks else super().embed(images)
 
     def run(
         self, images: Tensor, swapped: dict[str, Tensor] | None = None, change: dict[nn.Module, Callable] | None = None
@@ -231,74 +134,136 @@ class Anatomy(ExaminedModel):
             ``entering``, the tokens before the first block; ``leaving``, after the last; ``normed``, after the norm,
             or as they leave if it is not called; ``features``, what the first linear layer of the head takes (a norm
             in front of it belongs to what comes before); ``attended``, what each attention takes; and ``output``, the
-            logits. They share a graph, so that one can be differentiated with respect to the other.
+            logits. They share a graph, so that one can be differentiated with respect to the other. What no part
+            takes or gives is None.
         """
         if torch.is_grad_enabled() and not images.requires_grad:
             images = images.clone().requires_grad_()  # so that there is a graph in a frozen model too
-        seen: dict[str, Tensor] = {}
-        attended: dict[int, Tensor] = {}
-        reading = next((part for part in self.head.modules() if isinstance(part, nn.Linear)), self.head)
+        seen = dict.fromkeys(("entering", "leaving", "normed", "features"))
+        attended: dict[int, Call] = {}
+        head = self.head or self.model
+        reading = next((part for part in head.modules() if isinstance(part, nn.Linear)), head)
         hooks = [part.register_forward_hook(_changing(by)) for part, by in (change or {}).items()]
-        hooks += [
-            self.blocks[0].register_forward_pre_hook(lambda part, args: seen.update(entering=args[0])),
-            self.blocks[-1].register_forward_hook(lambda part, args, out: seen.update(leaving=out)),
-            self.norm.register_forward_hook(lambda part, args, out: seen.update(normed=out)),
-            reading.register_forward_pre_hook(lambda part, args: seen.update(features=args[0])),
-        ]
+        keep = [(self.blocks[0], "entering"), (reading, "features")] if self.blocks else [(reading, "features")]
+        hooks += [part.register_forward_pre_hook(_keeping(seen, name), with_kwargs=True) for part, name in keep]
+        for part, name in ((self.last, "leaving"), (self.norm, "normed")):
+            if part is None:
+                continue
+            hooks.append(
+                part.register_forward_hook(lambda part, args, out, name=name: seen.update({name: first_tensor(out)}))
+            )
         for i, attn in enumerate(self.attentions):
-            hooks.append(attn.register_forward_pre_hook(lambda part, args, i=i: attended.update({i: args[0]})))
-        try:
-            output = as_logits(functional_call(self.model, swapped or {}, (images,)))
-        finally:
-            for hook in hooks:
-                hook.remove()
-        seen.setdefault("normed", seen.get("leaving"))
-        seen.setdefault("features", output)
+            hooks.append(
+                attn.register_forward_pre_hook(
+                    lambda part, args, options, i=i: attended.update({i: Call(part, "", args, options)}),
+                    with_kwargs=True,
+                )
+            )
+        with hooked(hooks):
+            output = functional_call(self.model, swapped or {}, (images,))
+        if seen["normed"] is None:
+            seen["normed"] = seen["leaving"]
+        if seen["features"] is None:
+            seen["features"] = output
         return SimpleNamespace(**seen, attended=attended, output=output)
 
 
-def random_like(tensor: Tensor) -> Tensor:
-    """Normal numbers in the shape of ``tensor``, drawn without touching anybody's generator."""
-    numbers = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(0))
-    return numbers.to(tensor)
+def known_parts(model: nn.Module) -> dict[str, str] | None:
+    """The names of the parts of a library's Vision Transformer; None if it isn't one."""
+    for parts in PARTS:
+        patch_size = getattr(_get(model, parts["sizes"]) if parts["sizes"] else model, "patch_size", None)
+        blocks = _get(model, parts["blocks"])
+        if hasattr_at(model, parts["cls_token"]) and isinstance(blocks, nn.Module) and _is_size(patch_size):
+            return parts
+    return None
+
+
+def _is_size(value: object) -> bool:
+    try:
+        return bool(to_pair("patch_size", value))
+    except ValueError:
+        return False
+
+
+def hasattr_at(model: nn.Module, name: str) -> bool:
+    """Whether the model has an attribute at this path, be it None."""
+    owner, _, attribute = name.rpartition(".")
+    return hasattr(_get(model, owner) if owner else model, attribute)
+
+
+def _get(model: nn.Module, name: str) -> object:
+    for attribute in name.split(".") if name else ():
+        model = getattr(model, attribute, None)
+    return model
 
 
 def _changing(by: Callable[[Tensor], Tensor]) -> Callable:
-    return lambda part, args, out: by(out)
+    def hook(part: nn.Module, args: tuple, out: object) -> object:
+        return (by(out[0]), *out[1:]) if isinstance(out, tuple) else by(out)
+
+    return hook
 
 
-def _has(model: nn.Module, name: str) -> bool:
-    for attribute in name.split("."):
-        if not hasattr(model, attribute):
-            return False
-        model = getattr(model, attribute)
-    return True
+def _keeping(seen: dict, name: str) -> Callable:
+    def hook(part: nn.Module, args: tuple, options: dict) -> None:
+        seen[name] = Call(part, name, args, options).given
+
+    return hook
 
 
-def _named_tensor(model: nn.Module, name: str) -> tuple[str, Tensor] | None:
-    owner, _, attribute = name.rpartition(".")
-    value = getattr(model.get_submodule(owner), attribute)
-    if value is not None and not isinstance(value, Tensor):
-        raise AttributeError(f"its {name} is not a tensor, but a {type(value).__name__}")
-    return None if value is None else (name, value)
+def _tensor(model: nn.Module, name: str | None) -> tuple[str, Tensor] | None:
+    value = _get(model, name) if name else None
+    return (name, value) if isinstance(value, Tensor) else None
 
 
-def _random_images(model: nn.Module, sizes: nn.Module) -> Float[Tensor, "b c H W"]:
-    """Images of the model's size, in a batch of 4, or of as many as it insists on."""
-    img_size = getattr(sizes, "img_size", None) or getattr(sizes, "image_size", None)
-    if img_size is None:
-        raise AttributeError(f"its {type(sizes).__name__} has neither img_size nor image_size")
-    height, width = to_pair("img_size", img_size)
-    weight = next(model.parameters())
-    projections = (part for part in model.modules() if isinstance(part, nn.Conv2d))
-    channels = next((part.in_channels for part in projections), getattr(sizes, "in_chans", 3))
-    rows = sorted({p.shape[0] for p in model.parameters() if p.ndim == 3 and p.shape[0] > 1} - {4})
-    for attempt in (4, *rows):
-        images = random_like(torch.empty(attempt, channels, height, width, device=weight.device, dtype=weight.dtype))
-        try:
-            with torch.no_grad():
-                model(images)
-            return images
-        except (RuntimeError, ValueError) as error:
-            failure = error
-    raise failure
+def _passes_tokens(call: Call) -> bool:
+    """Whether a call takes tokens (b, n, d) and returns as many of the same width."""
+    given, returned = call.given, call.returned
+    return given is not None and returned is not None and given.ndim == 3 and given.shape == returned.shape
+
+
+def _blocks(named: nn.Module | None, calls: list[Call]) -> list[nn.Module]:
+    """The parts of the container that libraries call blocks, else of the largest whose parts all pass tokens on."""
+    passing = {id(call.part) for call in calls if _passes_tokens(call)}
+
+    def running(container: nn.Module) -> list[nn.Module]:
+        parts = list(container.children())
+        return parts if parts and all(id(part) in passing for part in parts) else []
+
+    if named is not None:
+        return running(named)
+    containers = [part for part in calls[0].part.modules() if isinstance(part, nn.ModuleList | nn.Sequential)]
+    found = [parts for each in containers if (parts := running(each)) and _has_attention(parts)]
+    return max(found, key=len, default=[])
+
+
+def _has_attention(parts: list[nn.Module]) -> bool:
+    words = ("attention", "attn", "msa", "mha", "block", "layer", "encoder", "transformer")
+    kinds = [type(inner).__name__.lower() for part in parts for inner in part.modules() if len(list(inner.children()))]
+    return all(sum(1 for _ in part.parameters()) > 4 for part in parts) and any(w in k for k in kinds for w in words)
+
+
+def _norm_behind(blocks: list[nn.Module], calls: list[Call]) -> nn.Module | None:
+    """The first norm that runs after the last block."""
+    ends = [call.end for call in calls if blocks and call.part is blocks[-1]]
+    later = [call for call in calls if ends and call.start > ends[0] and isinstance(call.part, NORMS)]
+    tokens = [call for call in later if _passes_tokens(call)]
+    return tokens[0].part if tokens else None
+
+
+def _class_token(model: nn.Module) -> tuple[str, Tensor] | None:
+    for name, parameter in model.named_parameters():
+        last = name.rpartition(".")[2].lower()
+        if ("cls" in last or "class" in last) and parameter.ndim in (1, 2, 3) and "weight" not in last:
+            return (name, parameter) if "pos" not in last and "bias" not in last else None
+    return None
+
+
+def _table(model: nn.Module, blocks: list[nn.Module], calls: list[Call]) -> tuple[str, Tensor] | None:
+    """The parameter that has a row for each token that enters the blocks, and "pos" in its name."""
+    entering = next((call.given for call in calls if blocks and call.part is blocks[0]), None)
+    for name, parameter in model.named_parameters():
+        fits = entering is not None and parameter.shape[-2:] == entering.shape[-2:]
+        if fits and "pos" in name.lower() and parameter.ndim in (2, 3):
+            return name, parameter
+    return None

@@ -1,43 +1,31 @@
 """Which of the published bugs a model has: tests that ask a Vision Transformer's parts, or any model's outputs."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from contextlib import nullcontext
+from functools import partial
 
+import torch
 from torch import Tensor, nn
 
 from vit_tutorial.archs.patients import History
-from vit_tutorial.clinic import probes
-from vit_tutorial.clinic.anatomy import Anatomy, ExaminedModel
+from vit_tutorial.clinic import heads, probes
+from vit_tutorial.clinic.anatomy import Anatomy, known_parts
+from vit_tutorial.clinic.examined import (
+    FAILURES,
+    ExaminedModel,
+    WithoutDropout,
+    check_images,
+    device_of,
+    far,
+    guess_patch_size,
+    is_channels_last,
+    make_images,
+    prepared,
+)
+from vit_tutorial.clinic.report import Diagnosis, Finding
 from vit_tutorial.clinic.symptoms import CannotTell
+from vit_tutorial.clinic.trace import first_not_finite
 from vit_tutorial.validate import check_differentiable
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A bug that a model has.
-
-    Attributes:
-        bug: its name; a key of ``vit_tutorial.archs.patients.PATIENTS`` if it is one of those.
-        evidence: what was seen, with numbers.
-        remedy: what to change.
-    """
-
-    bug: str
-    evidence: str
-    remedy: str
-
-
-class Diagnosis(list[Finding]):
-    """A list of findings that also knows which tests said nothing.
-
-    Attributes:
-        not_run: bug → why the test for it does not apply to this model, or could not tell.
-    """
-
-    def __init__(self, findings: Iterable[Finding] = (), not_run: dict[str, str] | None = None):
-        super().__init__(findings)
-        self.not_run = not_run or {}
-
 
 # Each probe returns its evidence, or "" if it sees nothing, or raises CannotTell.
 TESTS: dict[str, tuple[Callable[[Anatomy], str], str]] = {
@@ -70,7 +58,7 @@ TESTS: dict[str, tuple[Callable[[Anatomy], str], str]] = {
         "Let each head project the whole token, and mix the heads with an output projection.",
     ),
     "scale by √dim": (
-        probes.scores_are_scaled_otherwise,
+        heads.explained(heads.SCALE),
         "Divide the scores by the root of head_dim.",
     ),
     "batch-sized class token": (
@@ -86,8 +74,27 @@ TESTS: dict[str, tuple[Callable[[Anatomy], str], str]] = {
         "Add the positions after the class token has joined, or drop row 0 of the table; both learn the same.",
     ),
     "softmax over the wrong axis": (
-        probes.softmax_runs_over_another_axis,
+        heads.explained(heads.AXIS),
         "Take the softmax over the keys, the last axis of the scores: dim=-1.",
+    ),
+}
+# What else makes attention differ from what its weights say.
+TESTS_OF_ATTENTION: dict[str, tuple[Callable[[Anatomy], str], str]] = {
+    heads.TRANSPOSE: (
+        heads.explained(heads.TRANSPOSE),
+        "Split with reshape(b, n, h, hd).transpose(1, 2), and glue with transpose(1, 2).reshape(b, n, d).",
+    ),
+    heads.MASKED: (
+        heads.explained(heads.MASKED),
+        "Let every token read all: patches have no past and no future, so an image needs no mask.",
+    ),
+    heads.NO_SOFTMAX: (
+        heads.explained(heads.NO_SOFTMAX),
+        "Take the softmax of the scores over the keys, dim=-1, before they weigh the values.",
+    ),
+    heads.UNEXPLAINED: (
+        heads.explained(heads.UNEXPLAINED),
+        "Compare it with scaled_dot_product_attention, step by step, on the same queries, keys and values.",
     ),
 }
 # The tests that any model from images to logits can take.
@@ -100,7 +107,7 @@ TESTS_OF_OUTPUTS: dict[str, tuple[Callable[[ExaminedModel], str], str]] = {
     ),
     "dead parameters": (
         probes.parameters_without_gradient,
-        "Use what they compute, or delete them; a norm's output is what its branch should read.",
+        "Use what they compute, or leave them out; a norm's output is what its branch should read.",
     ),
     "reshape without permute": TESTS["reshape without permute"],
     "blind to the order of patches": (
@@ -112,6 +119,7 @@ TESTS_OF_OUTPUTS: dict[str, tuple[Callable[[ExaminedModel], str], str]] = {
 COVERED = ("dead residual norm", "batch-sized class token")  # by dead parameters, and row or size of the batch
 SELECTION = "selection on the test set"
 NOT_FINITE = "not finite"
+RANDOM = "random while evaluating"
 
 
 def diagnose(
@@ -123,40 +131,45 @@ def diagnose(
 ) -> Diagnosis:
     """Which of thirteen published bugs a model has.
 
-    There are two ways. ``diagnose(model)`` knows the parts of this package's, timm's and torchvision's Vision
-    Transformers and of Hugging Face's ``ViTForImageClassification``, and runs all tests on random images.
+    It takes *any* module from images to logits, for example one that you have written, and makes random images of a
+    size that the model takes if you pass none. The outputs tell whether they are probabilities, whether an image
+    depends on its neighbours, on its row or on the size of the batch, and whether there are parameters that do
+    nothing; with a patch size, passed or said by a part, also whether the order of the patches matters. What is inside
+    is asked as far as it is found: by name in this package's, timm's, torchvision's and Hugging Face's Vision
+    Transformers, in others by what ran. Each attention is computed a second time from its own weights, and where it
+    returned something else, the wrong scale, axis, reshape or mask that explains it is named.
 
-    ``diagnose(model, images)`` takes *any* module from images to logits, for example one that you have written, and
-    runs the tests that need only its outputs: whether they are probabilities, whether an image depends on its
-    neighbours, on its row or on the size of the batch, and whether there are parameters that do nothing. With
-    ``patch_size``, it also asks whether the order of the patches matters, and whether each patch goes into one token.
+    First of all the same batch is run twice: what is random while evaluating is the only finding, unless it is
+    dropout, without which the other tests go on.
 
     The model is left as it was: weights, gradients, modes, hooks and the state of the random number generators. It is
-    run in evaluation mode, about twenty times on four images, in float32 if it is in half precision, and in the second
-    way with a little noise on its weights, so that a head or a table that starts at 0 hides nothing.
+    run in evaluation mode, about thirty times on four images, in float32 if it is in half precision, and where only
+    outputs are asked with a little noise on its weights, so that a head or a table that starts at 0 hides nothing.
 
     What it cannot see: bugs of the data and the recipe; a bug that shows in training mode only; sliced heads with an
-    output projection behind them; a scale that is neither head_dim's nor one of the usual mistakes, or in an attention
-    whose layers have unusual names; a head on all tokens side by side, ``head(x.flatten(1))``, or on their maximum; a
-    dead norm that is not PyTorch's LayerNorm or RMSNorm; any bug that chance or training has cancelled. A projection of
-    overlapping patches, post-norm blocks, colours last in a convolution that was trained so, a mean over all tokens
-    (timm's ``pool_include_prefix``) and, with ``images``, an auxiliary head that rests while evaluating are designs
-    that it takes for bugs. A clean report doesn't prove that the model is sound.
+    output projection behind them; attention whose queries, keys and values are no linear layers, or have unusual names,
+    or that has parameters of its own beside them; a head on all tokens side by side, ``head(x.flatten(1))``, or on
+    their maximum; a dead norm that is not PyTorch's LayerNorm or RMSNorm; any bug that chance or training has
+    cancelled. Colours last in a convolution that was trained so, a mean over all tokens (timm's
+    ``pool_include_prefix``) and an auxiliary head of your own that rests while evaluating are designs that it takes for
+    bugs. A clean report doesn't prove that the model is sound.
 
     Args:
-        model: a Vision Transformer of one of the four kinds or made of the same parts; with ``images``, any module.
-        images: floating point, ``(b, c, H, W)`` with b at least 2, as the model takes them; 4 are enough.
-        patch_size: pixels, an int or an (height, width) pair; with ``images``, if the model cuts them into patches.
+        model: any module from images to logits, or to a tuple, a dict or an object that has them.
+        images: floating point, ``(b, c, H, W)`` or ``(b, H, W, c)`` with b at least 2, as the model takes them; 4 are
+            enough.
+        patch_size: pixels, an int or an (height, width) pair; by default what a part of the model says.
         select: how the epoch that counts is chosen: from a history, a list with a dict for each epoch that has
             ``train_loss``, ``val_loss``, ``val_accuracy``, ``test_loss`` and ``test_accuracy``, the index of an epoch.
 
     Returns:
         the findings, in the order of the tests; none for a healthy model. Its ``not_run`` says which tests did not
-        apply or could not tell, and why. If a weight or an output is NaN or infinite, that is all it says of the model.
+        apply or could not tell, and why, its ``passed`` which bugs were looked for and not found. If a weight or an
+        output is NaN or infinite, that is all it says of the model, with the first part that made one.
 
     Raises:
-        ValueError: if the model is of another kind, made of other parts (the message says which) or compiled; if
-            ``images`` or ``patch_size`` do not fit, or the model returns something other than logits for them.
+        ValueError: if the model is compiled, or takes no random images of a usual size; if ``images`` or ``patch_size``
+            do not fit, or the model returns something other than logits for them.
     """
     found = Diagnosis()
     if model is not None:
@@ -172,44 +185,128 @@ def _diagnose(model: nn.Module, images: Tensor | None, patch_size: int | tuple[i
     if not isinstance(model, nn.Module):
         raise ValueError(f"model must be an nn.Module, got {type(model).__name__}")
     check_differentiable(model)
-    if images is None and patch_size is not None:
-        raise ValueError(f"patch_size {patch_size} is for a model with images; without, the model says its own")
-    tests = TESTS if images is None else TESTS_OF_OUTPUTS
-    if evidence := _weights_not_finite(model):
-        return _only_not_finite(evidence, tests)
+    by_outputs = images is not None or not known_parts(model)
+    tests = [*(TESTS_OF_OUTPUTS if by_outputs else ()), *TESTS, *TESTS_OF_ATTENTION]
+    tests = [bug for bug in dict.fromkeys(tests) if not (by_outputs and bug in COVERED)]
+    if finding := _weights_not_finite(model):
+        return _only(finding, tests)
+    made, device = images is None, device_of(model)
+    if made:
+        if patch_size is not None and not by_outputs:
+            raise ValueError(f"patch_size {patch_size} is for a model with images; without, the model says its own")
+        with prepared(model, device):
+            images, channels_last = make_images(model)
+    else:
+        check_images(images)
+        if channels_last := is_channels_last(model, images):
+            images = images.movedim(-1, 1)
+    if patch_size is None:
+        patch_size = guess_patch_size(model, images)
+    context = partial(prepared, model, images.device, channels_last=channels_last)
     found = Diagnosis()
-    with Anatomy.of(model) if images is None else ExaminedModel.of(model, images, patch_size) as examined:
+    with context():
+        examined = ExaminedModel.of(model, images, patch_size)
         if not examined.logits.isfinite().all():
-            evidence = f"the outputs of {len(examined.images)} images have NaN or infinite numbers, and no weight has"
-            return _only_not_finite(evidence, tests)
-        for bug, (probe, remedy) in tests.items():
-            try:
-                evidence = probe(examined)
-            except CannotTell as error:
-                found.not_run[bug] = str(error)
-                continue
-            if evidence:
-                found.append(Finding(bug, evidence, remedy))
-    for bug in TESTS:
-        if bug not in tests and bug not in COVERED:
-            found.not_run[bug] = "it asks the parts of a Vision Transformer: try diagnose(model) without images"
+            return _only(_outputs_not_finite(examined), tests)
+        still = nullcontext()
+        if not examined.repeats():
+            with WithoutDropout() as still:
+                settled = ExaminedModel.of(model, images, patch_size).repeats()
+            if not settled:
+                return _only(_random(examined, dropout=False), tests)
+            found.append(_random(examined, dropout=True))
+    with still:
+        if by_outputs:
+            with context(shaken=True):
+                _ask(found, TESTS_OF_OUTPUTS, ExaminedModel.of(model, images, patch_size))
+        with context():
+            anatomy = Anatomy.find(ExaminedModel.of(model, images, patch_size))
+            _ask(found, {bug: test for bug, test in (TESTS | TESTS_OF_ATTENTION).items() if bug in tests}, anatomy)
+    found.advice = _advice(examined, made and by_outputs, found.not_run)
     return found
 
 
-def _weights_not_finite(model: nn.Module) -> str:
-    """Which parameter has a NaN or an infinity, or which buffer a NaN: infinities may be a mask."""
+def _ask(found: Diagnosis, tests: dict[str, tuple[Callable, str]], examined: ExaminedModel) -> None:
+    """Run tests, and note what each says; what an earlier one has found or told stays."""
+    for bug, (probe, remedy) in tests.items():
+        if bug in {finding.bug for finding in found}:
+            continue
+        try:
+            evidence = probe(examined)
+        except (CannotTell, *FAILURES) as error:
+            if bug not in found.passed:
+                found.not_run[bug] = str(error) if isinstance(error, CannotTell) else _stumbled(error)
+            continue
+        found.not_run.pop(bug, None)
+        if evidence:
+            found.append(Finding(bug, evidence, remedy, f"{probe.__module__.rpartition('.')[2]}.{probe.__name__}"))
+        if evidence and bug in found.passed:
+            found.passed.remove(bug)
+        if not evidence and bug not in found.passed:
+            found.passed.append(bug)
+
+
+def _stumbled(error: Exception) -> str:
+    first = str(error).splitlines()[0] if str(error) else "without a word"
+    return f"the model did not run as this test needs it: {type(error).__name__}: {first}"
+
+
+def _advice(examined: ExaminedModel, made: bool, not_run: dict[str, str]) -> str:
+    """What to pass so that more is tested."""
+    advice = []
+    if made:
+        shape = "×".join(map(str, examined.images.shape))
+        advice.append(f"The images were random, {shape}: pass diagnose(model, images) for others.")
+    if examined.patch_size is None and any(why == probes.NEEDS_PATCH_SIZE for why in not_run.values()):
+        advice.append("Pass patch_size, in pixels, if the model cuts images into patches.")
+    return " ".join(advice)
+
+
+def _random(examined: ExaminedModel, *, dropout: bool) -> Finding:
+    """The finding of a model that gives the same batch other outputs each time."""
+    with torch.no_grad():
+        moved = far(examined.model(examined.images), examined.logits)
+    what = "without dropout they are the same" if dropout else "and they do so without dropout, too"
+    evidence = (
+        f"the same batch twice, while evaluating, gives outputs that differ by {moved:.1%} of their length; {what}"
+    )
+    remedy = (
+        "Pass training=self.training to F.dropout, or make nn.Dropout in __init__."
+        if dropout
+        else "Let what is random rest while evaluating: ask self.training before DropPath, noise or random masks."
+    )
+    return Finding(RANDOM, evidence, remedy, "examined.repeats")
+
+
+def _weights_not_finite(model: nn.Module) -> Finding | None:
+    """The parameter that has a NaN or an infinity, or the buffer that has a NaN: infinities may be a mask."""
     wrong = {name: int((~parameter.isfinite()).sum()) for name, parameter in model.named_parameters()}
     wrong |= {name: int(buffer.isnan().sum()) for name, buffer in model.named_buffers()}
     wrong = {name: count for name, count in wrong.items() if count}
     if not wrong:
-        return ""
+        return None
     (name, count), *others = wrong.items()
     numbers = f"{count} NaN or infinite number{'s' * (count > 1)}"
     more = f", and so do {len(others)} more" if others else ""
-    return f"{name} has {numbers}{more}"
-
-
-def _only_not_finite(evidence: str, tests: Iterable[str]) -> Diagnosis:
     remedy = "Go back to the last weights that are finite; a lower rate, a warmup or clipped gradients keep them so."
-    not_run = dict.fromkeys(tests, "with numbers that are not finite it would mean nothing")
-    return Diagnosis([Finding(NOT_FINITE, evidence, remedy)], not_run)
+    return Finding(NOT_FINITE, f"{name} has {numbers}{more}", remedy, "diagnosis.weights")
+
+
+def _outputs_not_finite(examined: ExaminedModel) -> Finding:
+    """The first part that makes numbers that are not finite of numbers that are."""
+    name, part = first_not_finite(examined.model, examined.images)
+    where = f"{name} ({type(part).__name__})" if name else f"{type(part).__name__} itself, outside of its parts"
+    evidence = (
+        f"the outputs of {len(examined.images)} images have NaN or infinite numbers, and no weight has; the first come "
+        f"from {where}, whose own input is finite"
+    )
+    remedy = (
+        f"Look into {name or 'forward'}: at a mask that leaves a query without a key, a division by 0, a logarithm or "
+        "a root, or numbers that overflow."
+    )
+    return Finding(NOT_FINITE, evidence, remedy, "trace.first_not_finite")
+
+
+def _only(finding: Finding, tests: Iterable[str]) -> Diagnosis:
+    what = "numbers that are not finite" if finding.bug == NOT_FINITE else "outputs that change by themselves"
+    return Diagnosis([finding], dict.fromkeys(tests, f"with {what} it would mean nothing"))

@@ -4,23 +4,23 @@ A probe that does not apply to a model, or whose answer would mean nothing, rais
 ``ExaminedModel`` take any model, those of an ``Anatomy`` a Vision Transformer whose parts are known.
 """
 
+import re
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
 from vit_tutorial.archs.patients import History
 from vit_tutorial.clinic import symptoms
-from vit_tutorial.clinic.anatomy import Anatomy, ExaminedModel, random_like
+from vit_tutorial.clinic.anatomy import NORMS, Anatomy
+from vit_tutorial.clinic.examined import FAILURES, ExaminedModel, far, random_like
 from vit_tutorial.clinic.symptoms import SAME, CannotTell
 
-
-def _far(a: Tensor, b: Tensor) -> float:
-    """The distance from ``a`` to ``b``, as a fraction of b's length."""
-    return ((a - b).norm() / b.norm().clamp(min=1e-12)).item()
-
+RESTS = re.compile(r"mask_token")  # stands in for patches that are hidden while pretraining
+LIBRARIES = ("transformers", "timm", "torchvision")
+NEEDS_PATCH_SIZE = "it needs the patch_size"
+NO_BLOCKS = "no row of blocks was found that pass tokens (b, n, d) on"
 
 # Any model from images to logits -------------------------------------------------------------------------------------
 
@@ -41,7 +41,7 @@ def outputs_depend_on_each_other(examined: ExaminedModel) -> str:
     outputs = examined.logits
     if not symptoms.images_are_independent(examined.model, examined.images):
         return f"the outputs for image 0 change when the other {len(outputs) - 1} images of the batch are exchanged"
-    if _far(outputs, outputs[:1].expand_as(outputs)) < SAME:
+    if far(outputs, outputs[:1].expand_as(outputs)) < SAME:
         raise CannotTell("the outputs are the same for every image")
     return ""
 
@@ -58,7 +58,7 @@ def row_or_size_matters(examined: ExaminedModel) -> str:
     try:
         with torch.no_grad():
             alone = symptoms.as_logits(examined.model(same[:1]))
-    except (RuntimeError, ValueError) as error:
+    except FAILURES as error:
         return f"a batch of {len(together)} images runs, one of 1 raises {type(error).__name__}"
     if alone.shape != (1, *together.shape[1:]):
         shapes = tuple(together.shape), tuple(alone.shape)
@@ -69,15 +69,28 @@ def row_or_size_matters(examined: ExaminedModel) -> str:
 def parameters_without_gradient(examined: ExaminedModel) -> str:
     """Every parameter must matter for the outputs."""
     dead = symptoms.dead_parameters(examined.model, examined.images)
+    dead = [name for name in dead if not RESTS.search(name) and not _rests(examined.model, name, dead)]
     if not dead:
         return ""
     count = sum(1 for _ in examined.model.parameters())
     return f"the outputs do not depend on {len(dead)} of the {count} parameters, {dead[0]} among them"
 
 
+def _rests(model: nn.Module, name: str, dead: list[str]) -> bool:
+    """Whether a parameter is in an idle part of a library's model, such as a head for another task."""
+    path = name.split(".")
+    for depth in range(1, len(path)):
+        prefix = ".".join(path[:depth])
+        part = model.get_submodule(prefix)
+        names = [f"{prefix}.{key}" for key, _ in part.named_parameters()]
+        if type(part).__module__.partition(".")[0] in LIBRARIES and len(names) > 4 and set(names) <= set(dead):
+            return True
+    return False
+
+
 def _check_patches(examined: ExaminedModel) -> None:
     if examined.patch_size is None:
-        raise CannotTell("it needs the patch_size")
+        raise CannotTell(NEEDS_PATCH_SIZE)
     if examined.num_patches < 2:
         raise CannotTell("an image is a single patch")
 
@@ -90,11 +103,21 @@ def order_does_not_matter(examined: ExaminedModel) -> str:
     return f"the outputs stay the same when each image's {examined.num_patches} patches are put in reverse order"
 
 
+def _check_stem(examined: ExaminedModel) -> None:
+    """Raise CannotTell if more than one convolution, or one whose patches overlap, runs before there are tokens."""
+    tokens = (call.start for call in examined.calls if call.given is not None and call.given.ndim == 3)
+    first = next(tokens, examined.calls[0].end)
+    stem = [call.part for call in examined.calls if isinstance(call.part, nn.Conv2d) and call.start < first]
+    if len(stem) > 1 or any(part.kernel_size != part.stride for part in stem):
+        raise CannotTell("behind overlapping patches or several convolutions a token sees more by design")
+
+
 def patches_are_scrambled(examined: ExaminedModel) -> str:
     """A token is made of one patch, so the pixels of one patch move one token."""
     _check_patches(examined)
-    if isinstance(examined, Anatomy) and not hasattr(examined.proj, "weight"):
+    if isinstance(examined, Anatomy) and examined.known and not hasattr(examined.proj, "weight"):
         raise CannotTell("behind a stem of several layers a token sees more than a patch by design")
+    _check_stem(examined)
     for patch in sorted({0, examined.num_patches // 2, examined.num_patches - 1}):
         moved = symptoms.moved_by_patch(examined.embed, examined.images, examined.patch_size, patch)
         if not moved.any():
@@ -128,7 +151,7 @@ def rows_depend_on_each_other(examined: Anatomy) -> str:
         raise CannotTell("the model takes only one image at a time")
     images = examined.images.clone().requires_grad_()
     run = examined.run(images)
-    of_image_0 = [values[0] for values in (run.leaving, run.features, run.output)]
+    of_image_0 = [values[0] for values in (run.leaving, run.features, run.output) if values is not None]
     (gradient,) = torch.autograd.grad(sum((values * random_like(values)).sum() for values in of_image_0), images)
     influence = gradient.flatten(1).norm(dim=1)
     if not influence.any():
@@ -145,7 +168,7 @@ def rows_depend_on_each_other(examined: Anatomy) -> str:
 
 def norms_without_gradient(examined: Anatomy) -> str:
     """The outputs must depend on every norm of the blocks and on the final one; another may rest while evaluating."""
-    inside = {part for whole in (*examined.blocks, examined.norm) for part in whole.modules()}
+    inside = {part for whole in (*examined.blocks, examined.norm) if whole for part in whole.modules()}
     norms = [
         f"{name}.{key}"
         for name, part in examined.model.named_modules()
@@ -167,6 +190,8 @@ def head_depends_on_all_tokens(examined: Anatomy) -> str:
     if examined.cls_token is None:
         raise CannotTell("the model has no class token")
     run = examined.run(examined.images)
+    if run.normed is None:
+        raise CannotTell(NO_BLOCKS)
     direction = random_like(run.features[0, ..., :].reshape(-1, run.features.shape[-1])[0])
     (influence,) = torch.autograd.grad((run.features @ direction).sum(), run.normed, allow_unused=True)
     if influence is None or not influence.any():  # None: a norm that is called, and whose result nobody reads
@@ -177,12 +202,25 @@ def head_depends_on_all_tokens(examined: Anatomy) -> str:
     return f"the class token and the other {len(lengths) - 1} tokens count alike for the head, 1/{len(lengths)} each"
 
 
+def _ends_in_a_norm(examined: Anatomy, block: nn.Module) -> bool:
+    """Whether a block returns what a norm in it gave, as blocks after the first Transformer do."""
+    whole = next(call for call in examined.calls if call.part is block)
+    inside = (call for call in examined.calls if whole.holds(call) and isinstance(call.part, NORMS))
+    return any(call.out.shape == whole.returned.shape and torch.equal(call.out, whole.returned) for call in inside)
+
+
 def stream_reaches_the_head(examined: Anatomy) -> str:
     """A LayerNorm divides by the size of its input: behind it, tokens that are 10 times as large are the same.
 
     Random tokens of size 1 stand in for the block's own, which may be so short at the start that the norm's ε counts.
     """
+    if not examined.blocks:
+        raise CannotTell(NO_BLOCKS)
     last, lengths = examined.blocks[-1], []
+    if not any(isinstance(part, NORMS) for block in examined.blocks for part in block.modules()):
+        raise CannotTell("the blocks have no LayerNorm or RMSNorm, so that one behind them is not to be expected")
+    if _ends_in_a_norm(examined, last):
+        raise CannotTell("each block ends in a norm, so that the last one's tokens have a size that is bounded")
     with torch.no_grad():
         for size in (1, 10):
             run = examined.run(examined.images, change={last: lambda out, size=size: size * random_like(out)})
@@ -195,115 +233,20 @@ def stream_reaches_the_head(examined: Anatomy) -> str:
     return f"multiplying the last block's tokens by 10 multiplies the head's input by {growth:.1f}"
 
 
-def _attend(attn: nn.Module, x: Tensor) -> Tensor:
-    if isinstance(attn, nn.MultiheadAttention):
-        return attn(x, x, x, need_weights=False)[0]
-    out = attn(x)
-    return out[0] if isinstance(out, tuple) else out  # some return their weights as well
-
-
 def heads_see_a_slice(examined: Anatomy) -> str:
     """Every number that attention returns depends on every number of a token, unless a head gets a slice of it."""
+    if not examined.attentions:
+        raise CannotTell("no block has a part called attention")
     attended, tells = examined.run(examined.images).attended, False
-    for i, attn in enumerate(examined.attentions):
-        dim = attended[i].shape[-1]
+    for i, call in attended.items():
+        dim = call.given.shape[-1]
         for number in (0, dim - 1):  # of the first head, and of the last
-            count = symptoms.count_dependencies(lambda x, attn=attn: _attend(attn, x), attended[i], number)
+            count = symptoms.count_dependencies(call.again, call.given, number)
             if 0 < count <= dim / 2:
                 return f"in block {i}, number {number} of a token depends on only {count} of its {dim} numbers"
             tells |= count > 0
     if not tells:
         raise CannotTell("attention does not depend on its input")
-    return ""
-
-
-# The usual names, where queries, keys and values have a layer each.
-SEPARATE = (("q", "k", "v"), ("query", "key", "value"), ("q_proj", "k_proj", "v_proj"), ("to_q", "to_k", "to_v"))
-
-
-def _first(attn: nn.Module, names: tuple[str, ...], kind: type) -> object:
-    return next((part for name in names if isinstance(part := getattr(attn, name, None), kind)), None)
-
-
-def _num_heads(attn: nn.Module) -> int | None:
-    return _first(attn, ("num_heads", "num_attention_heads", "heads", "n_heads", "head"), int)
-
-
-def _recompute(attn: nn.Module, x: Tensor, scale: float | None = None, over: int = -1) -> Tensor | None:
-    """What attention must return, from its weights; None if their layout is not known.
-
-    Args:
-        scale: of the scores; 1/√head_dim if None.
-        over: the axis of the scores, ``(b, h, n, n)``, over which the softmax runs.
-    """
-    three = next((names for names in SEPARATE if all(_first(attn, (name,), nn.Linear) for name in names)), ())
-    proj = _first(attn, ("proj", "out_proj", "o_proj", "out", "to_out", "o"), nn.Module)
-    if isinstance(attn, nn.MultiheadAttention) and attn.in_proj_weight is not None:
-        qkv = F.linear(x, attn.in_proj_weight, attn.in_proj_bias)
-    elif three:
-        qkv = torch.cat([getattr(attn, name)(x) for name in three], dim=-1)
-    elif hasattr(attn, "qkv"):
-        qkv = attn.qkv(x)
-    else:
-        return None
-    if proj is None or not _num_heads(attn) or qkv.shape[-1] != 3 * x.shape[-1]:  # heads may share keys and values
-        return None
-    q, k, v = rearrange(qkv, "b n (three h hd) -> three b h n hd", three=3, h=_num_heads(attn))
-    q, k = getattr(attn, "q_norm", nn.Identity())(q), getattr(attn, "k_norm", nn.Identity())(k)
-    if over == -1:
-        out = F.scaled_dot_product_attention(q, k, v, scale=scale)
-    else:
-        out = (q @ k.mT * (scale or q.shape[-1] ** -0.5)).softmax(dim=over) @ v
-    out = rearrange(out, "b h n hd -> b n (h hd)")
-    return proj(getattr(attn, "norm", nn.Identity())(out))
-
-
-def scores_are_scaled_otherwise(examined: Anatomy) -> str:
-    """Recompute what attention returns from its own weights: only the right scale gives the same numbers."""
-    tells = False
-    with torch.no_grad():
-        attended = examined.run(examined.images).attended
-        for i, attn in enumerate(examined.attentions):
-            x, dim = attended[i], attended[i].shape[-1]
-            right, out = _recompute(attn, x), _attend(attn, x)
-            if right is None:
-                continue
-            width = dim // _num_heads(attn)
-            tells |= _far(_recompute(attn, x, 2 * width**-0.5), right) > SAME
-            if (error := _far(right, out)) < SAME:
-                continue
-            mistakes = {f"√{dim}": dim**-0.5, "1": 1.0, f"{width}": 1 / width, f"1/√{width}": width**0.5}
-            for name, scale in mistakes.items():
-                if _far(_recompute(attn, x, scale), out) < 0.01 * error:
-                    return (
-                        f"in block {i} the scores are divided by {name} where head_dim is {width}, "
-                        f"which moves what attention returns by {error:.1%} of its length"
-                    )
-    if not tells:
-        raise CannotTell("the scale changes nothing in this attention, or its layers have unusual names")
-    return ""
-
-
-def softmax_runs_over_another_axis(examined: Anatomy) -> str:
-    """Recompute what attention returns with the softmax over each other axis of the scores."""
-    tells = False
-    with torch.no_grad():
-        attended = examined.run(examined.images).attended
-        for i, attn in enumerate(examined.attentions):
-            x, out = attended[i], _attend(attn, attended[i])
-            if (right := _recompute(attn, x)) is None:
-                continue
-            tells |= _far(_recompute(attn, x, over=-2), right) > SAME
-            if (error := _far(right, out)) < SAME:
-                continue
-            for axis, name in {-2: "queries", -3: "heads", 0: "images"}.items():
-                if _far(_recompute(attn, x, over=axis), out) < 0.01 * error:
-                    return (
-                        f"in block {i} the softmax runs over the {name}, not the keys, "
-                        f"which moves what attention returns by {error:.1%} of its length"
-                    )
-    if not tells:
-        raise CannotTell("the axis of the softmax changes nothing here, or attention's layers have unusual names")
     return ""
 
 
@@ -318,6 +261,7 @@ def _pixels_of(examined: Anatomy, patch: int) -> Tensor:
 
 def weights_are_read_in_another_order(examined: Anatomy) -> str:
     """One pixel moves its patch's token by one column of the projection; the column tells the order of the pixels."""
+    _check_patches(examined)
     weight = getattr(examined.proj, "weight", None)
     patch, (ph, pw) = examined.num_patches // 2, examined.patch_size
     if weight is None or weight.ndim != 4 or weight[0].numel() != examined.images.shape[1] * ph * pw:
@@ -330,7 +274,7 @@ def weights_are_read_in_another_order(examined: Anatomy) -> str:
     colours_last = rearrange(expected, "(ph pw c) -> c ph pw", ph=ph, pw=pw)
     if not seen.any():
         raise CannotTell("the tokens do not depend on the pixels")
-    if _far(seen, expected.reshape(seen.shape)) < SAME or _far(seen, colours_last) > SAME:
+    if far(seen, expected.reshape(seen.shape)) < SAME or far(seen, colours_last) > SAME:
         return ""
     return (
         f"the {seen.numel()} pixels of a patch meet the projection's columns in the order (ph pw c), "
@@ -345,16 +289,18 @@ def rows_have_tokens_of_their_own(examined: Anatomy) -> str:
     """
     b = len(examined.images)
     same = examined.images[:1].expand_as(examined.images)
+    if not examined.blocks:
+        raise CannotTell(NO_BLOCKS)
     drawn = {name: random_like(value) for name, value in filter(None, (examined.cls_token, examined.pos_embed))}
     with torch.no_grad():
         tokens = examined.run(same, swapped=drawn).entering
-        apart = max(_far(row, tokens[0]) for row in tokens)
+        apart = max(far(row, tokens[0]) for row in tokens)
         if apart > SAME:
             return f"the same image in {b} rows of a batch gives tokens that differ by {apart:.2%} of their length"
         for size in {1, 3} - {b}:
             try:
                 examined.model(same[:1].expand(size, -1, -1, -1))
-            except (RuntimeError, ValueError) as error:
+            except FAILURES as error:
                 return f"a batch of {b} images runs, one of {size} raises {type(error).__name__}"
     return ""
 
@@ -363,6 +309,8 @@ def class_position_is_unused(examined: Anatomy) -> str:
     """If the table has a row for the class token, the token that enters the first block must depend on it."""
     if examined.cls_token is None or examined.pos_embed is None:
         raise CannotTell("the model has no class token, or no positions")
+    if not examined.blocks:
+        raise CannotTell(NO_BLOCKS)
     name, table = examined.pos_embed
     table = table.detach().clone().requires_grad_()
     tokens = examined.run(examined.images, swapped={name: table}).entering

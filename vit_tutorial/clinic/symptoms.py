@@ -5,7 +5,7 @@ The chapter's exercises have the reader write most of them, and :func:`~vit_tuto
 evaluation mode and leave it as it was.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -35,16 +35,35 @@ def evaluating(model: nn.Module) -> Iterator[nn.Module]:
             part.training = mode
 
 
+LOGITS = ("logits", "logit", "output", "outputs", "out", "pred", "preds", "prediction", "scores")
+FEATURES = ("pooler_output", "last_hidden_state")  # where Hugging Face's models without a head put theirs
+
+
 def as_logits(output: object) -> Tensor:
-    """What a model returned, or the ``logits`` in it, where it returns an object as Hugging Face's models do.
+    """What a model returned, or the logits in it: by their name in an object or a dict, else the first (b, k) in it.
+
+    The states of a model without a head are averaged over the tokens.
 
     Raises:
-        ValueError: if that is not a tensor.
+        ValueError: if there is no such tensor.
     """
-    logits = getattr(output, "logits", output)
-    if not isinstance(logits, Tensor):
-        raise ValueError(f"a model must return logits, or an object that has them; got {type(output).__name__}")
-    return logits
+    if isinstance(output, Tensor):
+        return output
+    named = output if isinstance(output, Mapping) else vars(output) if hasattr(output, "__dict__") else {}
+    if hasattr(output, "_asdict"):
+        named = output._asdict()
+    for name in (*LOGITS, *FEATURES):
+        if isinstance(value := named.get(name), Tensor):
+            return value.mean(dim=1) if name == "last_hidden_state" else value
+    values = [*named.values()] or (list(output) if isinstance(output, tuple | list) else [])
+    values = [value for value in values if isinstance(value, Tensor) and value.is_floating_point()]
+    for ndim in (2, 3):  # a tuple may hold attention maps or hidden states as well
+        if found := [value for value in values if value.ndim == ndim]:
+            return found[0]
+    shapes = ", ".join(str(tuple(value.shape)) for value in values) or "no tensor"
+    raise ValueError(
+        f"a model must return logits, or an object that has them; got {type(output).__name__} with {shapes}"
+    )
 
 
 def outputs_are_probabilities(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
@@ -74,7 +93,7 @@ def any_batch_size(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
         try:
             together = as_logits(model(images))
             alone = torch.stack([as_logits(model(image[None]))[0] for image in images])
-        except (RuntimeError, ValueError):
+        except (RuntimeError, ValueError, AssertionError, LookupError, TypeError):
             return False
     return together.shape == alone.shape and torch.allclose(together, alone, rtol=1e-3, atol=1e-4)
 
@@ -85,13 +104,15 @@ def patch_order_matters(model: nn.Module, images: Float[Tensor, "b c H W"], patc
     Reversing all is not enough: it keeps their distances, and so the outputs of some healthy models.
 
     Raises:
-        CannotTell: if the outputs are the same for every image.
+        CannotTell: if the outputs are the same for every image, or the patches are the same in each of them.
     """
     ph, pw = to_pair("patch_size", patch_size)
     grid_size = (images.shape[2] // ph, images.shape[3] // pw)
     patches = patchify(images, patch_size)
     half = patches.shape[1] // 2 + 1
     orders = patches.flip(1), torch.cat([patches[:, :half].flip(1), patches[:, half:]], dim=1)
+    if all((order - patches).norm() <= SAME * patches.norm() for order in orders):
+        raise CannotTell("the patches of each image are alike")
     with evaluating(model), torch.no_grad():
         before = as_logits(model(images))
         after = [as_logits(model(unpatchify(order, patch_size, grid_size))) for order in orders]

@@ -48,6 +48,24 @@ SHAPES = {
     "blocks.0.mlp.fc1.weight": "(hidden, d) of a Linear",
     "head.weight": "(classes, d) of a Linear",
 }
+# What other Vision Transformers have and ours has not, by a pattern of a name that only they have.
+FOREIGN = {
+    r"\.(ls\d|layer_scale\d?|lambda_?\d|gamma_\d)\b": "a LayerScale in its blocks, as DINOv2, BEiT and CaiT have",
+    r"\b(dist_token|head_dist|distillation_\w+)\b": "a distillation token, as DeiT's distilled models have",
+    r"\b(reg_token|register_tokens)\b": "register tokens, as DINOv2 with registers has",
+    r"(relative_position|rel_pos)": "relative positions, as BEiT and Swin have",
+    r"\b(rope|rope_embeddings|rotary\w*|freqs_cis)\b": "rotary positions (RoPE), as EVA and DINOv3 have",
+    r"\.(q_norm|k_norm)\b": "norms for queries and keys (QK-norm), as ViT-22B has",
+    r"\.(q_bias|v_bias)\b": "biases for queries and values alone, as BEiT and EVA have",
+    r"\.mlp\.(w12|w3|fc1_g|fc1_x|gate_proj|weights_in)\b": "a gated MLP (SwiGLU), as EVA-02 and the large DINOv2 have",
+    r"\bfc_norm\.": "fc_norm, which normalises after averaging the tokens; ours normalises before",
+    r"\b(norm_pre|ln_pre|pre_layrnorm|pre_layernorm)\.": "a norm before the first block, as CLIP has",
+    r"\battn_pool\.": "attention pooling in front of its head, as SigLIP has",
+    r"\b(mask_token|decoder_\w+|decoder)\b": "parts for pretraining by masking, as MAE and BEiT have",
+}
+# What wrappers put around a state dict or in front of its names.
+HOLDERS = ("model", "state_dict", "model_state_dict", "teacher", "student", "net", "model_ema", "ema")
+PREFIXES = ("module.", "model.", "backbone.", "encoder.", "_orig_mod.", "net.", "student.", "teacher.")
 BLOCK = re.compile(r"blocks\.(\d+)\.")
 HEADS = {(c.embed_dim, c.depth): c.num_heads for name, c in PRESETS.items() if re.match(r"vit_(ti|s|b|l|h)_", name)}
 
@@ -67,8 +85,15 @@ def source_of(names: Iterable[str]) -> str:
         return "Hugging Face's"
     advice = "Pass the state dict of a whole ViT."
     prefix = names[0].partition(".")[0] + "." if names else ""
+    most = max(PREFIXES, key=lambda each: sum(name.startswith(each) for name in names))
     if len(names) > 1 and all(name.startswith(prefix) for name in names):
         advice = f"All begin with {prefix!r}, which a wrapper has put there: take it off."
+    elif sum(name.startswith(most) for name in names) * 2 > len(names):
+        advice = f"Most begin with {most!r}, which a wrapper has put there: take it off, and leave the others out."
+    if parts := foreign_parts(names):
+        advice = f"They are of a model with {'; and '.join(parts)}: our ViT cannot compute it."
+    if holders := [name for name in names if name in HOLDERS]:
+        advice = f"The weights are in its entry {holders[0]!r}: pass state_dict[{holders[0]!r}]."
     known = "neither ours (timm's) nor torchvision's nor Hugging Face's"
     raise ValueError(f"these names of weights are {known}: {_some(names) or 'none at all'}. {advice}")
 
@@ -93,6 +118,20 @@ def convert(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
             raise ValueError(f"these weights are incomplete: {_some(missing)} is missing beside {name}")
         converted[name.replace(".query.", ".qkv.")] = torch.cat([converted.pop(part) for part in parts])
     return converted
+
+
+def foreign_parts(names: Iterable[str]) -> list[str]:
+    """What a model with weights of these names has that our ViT does not compute, in words."""
+    names = list(names)
+    return [what for pattern, what in FOREIGN.items() if any(re.search(pattern, name) for name in names)]
+
+
+def _check_own(state: dict[str, object]) -> None:
+    """Raise a ValueError if the weights are of a model with parts that ours lacks; the message names them."""
+    if parts := foreign_parts(state):
+        names = [name for name in state if any(re.search(pattern, name) for pattern in FOREIGN)]
+        what = f"our ViT cannot compute this model: it has {'; and '.join(parts)}"
+        raise ValueError(f"{what}. {len(names)} unexpected ({_some(names)})")
 
 
 def rename(name: str, table: dict[str, str]) -> str:
@@ -201,6 +240,7 @@ def from_state_dict(
         ValueError: if names are unknown, missing or unexpected, or sizes disagree.
     """
     state = convert(state_dict)
+    _check_own(state)
     return build(read_config(state, num_heads=num_heads, img_size=img_size), state)
 
 
@@ -244,8 +284,8 @@ def _cause(missing: list[str], unexpected: list[str], state: dict[str, Tensor]) 
         return str(error).rpartition(". ")[2]  # the advice
     if source != "ours and timm's" and "patch_embed.proj.weight" in missing:
         return f"These are {source} names: use from_state_dict, or convert them first."
-    if any(name.startswith("fc_norm.") for name in unexpected):
-        return "fc_norm normalises after averaging the tokens; this model normalises before."
+    if parts := foreign_parts(unexpected):
+        return f"They are of a model with {'; and '.join(parts)}: our ViT cannot compute it."
     blocks = [BLOCK.match(name) for name in missing + unexpected]
     if all(blocks) and not (missing and unexpected):
         numbers = sorted({match[1] for match in blocks}, key=lambda number: (len(number), number))
