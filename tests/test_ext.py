@@ -13,7 +13,7 @@ from PIL import Image
 from rooms import tidy as tidy_page
 from signatures import named
 from sphinx.util.inspect import stringify_signature
-from stand_ins import stand_ins
+from stand_ins import stand_ins, warn
 
 from vit_tutorial.archs.patients import Patient
 from vit_tutorial.recipes import Recipe
@@ -50,6 +50,15 @@ def folded_cell(title: str, output: str) -> str:
 
 
 ROOM = "<details><summary>Going deeper: why?</summary><p>Because.</p></details>"
+
+
+def test_a_banner_takes_the_place_of_the_warnings_that_it_sums_up():
+    said = "<div class='cell_output'><div class='output stderr'>{}</div></div>"
+    told, other = said.format("MNIST is missing.\nGoing on\nwith 'digits' instead."), said.format("DeprecationWarning")
+    page = BeautifulSoup(f"<article><h1>Title</h1>{told}{other}</article>", "html.parser")
+    warn(page, ["digits"])
+    assert "small digits stand in for them" in page.select_one("h1 + .stand-in").text
+    assert [output.text for output in page.select(".cell_output")] == ["DeprecationWarning"]
 
 
 def test_what_goes_deeper_stands_in_its_room_with_its_result_in_view():

@@ -16,10 +16,7 @@ NOT_ATTEMPTED = ": not attempted yet."
 def tidy(page: BeautifulSoup) -> None:
     for output in page.select("div.cell_output > div.output.stream"):
         if NOT_ATTEMPTED in output.text and output.text.count("\n") <= 2:
-            parent = output.parent
-            output.decompose()
-            if not parent.find(True):
-                parent.decompose()
+            take_off(output)
     for title in page.select("article :is(summary, caption)"):
         for words in title.find_all(string=re.compile("'")):
             if not words.find_parent("code"):
@@ -29,6 +26,14 @@ def tidy(page: BeautifulSoup) -> None:
             while _goes_on(cell := room.find_next_sibling()):
                 room.append(cell.extract())
                 _show_result(cell)
+
+
+def take_off(output: Tag) -> None:
+    """Leave out an output, and its cell's place for outputs if that was all."""
+    parent = output.parent
+    output.decompose()
+    if not parent.find(True):
+        parent.decompose()
 
 
 def _goes_on(element: Tag | None) -> bool:

@@ -4,6 +4,7 @@ import re
 
 import nbformat
 from bs4 import BeautifulSoup
+from rooms import take_off
 
 SAID = re.compile(r"Going on with '(\w+)' instead")
 NAMES = {"digits": "small digits", "shapes": "drawn shapes"}
@@ -17,9 +18,12 @@ def stand_ins(notebook: nbformat.NotebookNode) -> list[str]:
 
 
 def warn(page: BeautifulSoup, found: list[str]) -> None:
-    """Say under the page's title which data it lacks."""
+    """Say under the page's title which data it lacks, in place of the warnings of its cells."""
     names = " and ".join(NAMES.get(name, name) for name in found)
     banner = f"""<div class="admonition warning stand-in"><p class="admonition-title">Warning</p><p>
     The real images weren't there when this page was built, so {names} stand in for them. The text tells of the real
     ones; figures and printed numbers on this page differ from it.</p></div>"""
     page.select_one("article h1").insert_after(BeautifulSoup(banner, "html.parser"))
+    for output in page.select("div.output.stderr"):
+        if SAID.search(re.sub(r"\s+", " ", output.text)):
+            take_off(output)
