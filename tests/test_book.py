@@ -180,9 +180,8 @@ def test_chapter_shows_what_nbmake_got(path):
 
     outputs = [output for cell in cells(executed, "code") for output in cell.outputs]
     text = soup.select_one("article").get_text()
-    printed = [
-        output.text.rstrip().split("\n")[-1].split("\r")[-1] for output in outputs if output.output_type == "stream"
-    ]
+    streams = [output for output in outputs if output.output_type == "stream" and output.name == "stdout"]
+    printed = [output.text.rstrip().split("\n")[-1].split("\r")[-1] for output in streams]
     assert len(printed) >= len(exercise_calls(read(path)))
     assert [line for line in printed if line not in text and NOT_ATTEMPTED not in line] == []
     assert NOT_ATTEMPTED not in text and "█" not in text  # nor a progress bar that has stopped
