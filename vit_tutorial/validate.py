@@ -1,4 +1,4 @@
-"""Checks of arguments that every room shares; each error states both values and the rule."""
+"""Checks of arguments that every room shares, and words for messages; each error states both values and the rule."""
 
 import math
 from collections.abc import Iterable
@@ -106,3 +106,9 @@ def check_tiles(
     for axis, image_side, patch_side in zip(("height", "width"), image, patch, strict=True):
         check_divisible(f"img_size {axis}", image_side, f"patch_size {axis}", patch_side)
     return image, patch
+
+
+def listed(names: Iterable[str], shown: int) -> str:
+    """The first few of many names, for a message, and how many more there are."""
+    names = list(names)
+    return ", ".join(names[:shown]) + f" and {len(names) - shown} more" * (len(names) > shown)

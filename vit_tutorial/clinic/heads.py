@@ -18,6 +18,7 @@ from vit_tutorial.clinic.anatomy import Anatomy
 from vit_tutorial.clinic.examined import far, random_like
 from vit_tutorial.clinic.layers import Layer
 from vit_tutorial.clinic.symptoms import SAME, CannotTell
+from vit_tutorial.validate import listed
 
 SCALE, AXIS, TRANSPOSE = "scale by √dim", "softmax over the wrong axis", "heads without a transpose"
 MASKED, NO_SOFTMAX, UNEXPLAINED = "masked attention", "attention without a softmax", "attention is something else"
@@ -122,7 +123,7 @@ def explain(examined: Anatomy) -> dict[str, str]:
             if way is not None:
                 continue
             if layer.others:
-                unclear = unclear or f"{layer.name} has {_list(layer.others)} beside its weights"
+                unclear = unclear or f"{layer.name} has {listed(layer.others, 2)} beside its weights"
                 continue
             found = _explain(layer, examined)
             if isinstance(found, str):
@@ -132,10 +133,6 @@ def explain(examined: Anatomy) -> dict[str, str]:
     if unclear:
         raise CannotTell(unclear)
     return {}
-
-
-def _list(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
 
 
 def _possible(layer: Layer) -> list[int]:

@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from vit_tutorial.validate import listed
+
 # As torchvision.datasets.ImageFolder has them, whose import takes a second.
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 CONVERTIBLE = {  # images as well, of kinds that are not read here
@@ -67,16 +69,16 @@ def find_splits(path: Path) -> dict[str, Path]:
     classes = [name for name in flat if name not in named]
     if flat and not own and not classes and len(flat) == len(folders):
         raise ValueError(
-            f"{path} has images in {_listed(flat)}, but no folder for each class there, as {flat[0]}/cat and "
+            f"{path} has images in {listed(flat, SHOWN)}, but no folder for each class there, as {flat[0]}/cat and "
             f"{flat[0]}/dog would be. Sort them into such folders, or name the table of their classes with --labels"
         )
     if not own:
         return {"train": path}
     if classes and len(set(own.values())) == 1:
         name = next(iter(own))
-        inner = _listed(folder.name for folder in _folders(path / name))
+        inner = listed((folder.name for folder in _folders(path / name)), SHOWN)
         raise ValueError(
-            f"{path}: is {name} a split or a class? It holds folders ({inner}), and {_listed(classes)} beside it "
+            f"{path}: is {name} a split or a class? It holds folders ({inner}), and {listed(classes, SHOWN)} beside it "
             f"images. For a split, move those elsewhere; for a class, move the images in its folders up into {name}"
         )
     for split, what in (("train", "training"), ("val", "validation"), ("test", "test")):
@@ -179,7 +181,9 @@ def find_images(
         warnings.warn(f"{folder}: skipped {_counted(skipped)}; images are {kinds}{more}", stacklevel=2)
     if deeper:
         said = (f"{count} in folder {os.path.relpath(place, folder)}" for place, count in sorted(deeper.items()))
-        warnings.warn(f"{folder}: images of folders within a class are that class's: {_listed(said)}", stacklevel=2)
+        warnings.warn(
+            f"{folder}: images of folders within a class are that class's: {listed(said, SHOWN)}", stacklevel=2
+        )
     return tuple(files), torch.tensor(labels), classes
 
 
@@ -189,7 +193,7 @@ def _instead(folder: Path) -> str:
     zips = [name for name in names if name.lower().endswith((".zip", ".tar", ".tgz", ".gz", ".rar", ".7z"))]
     images = sum(map(_is_image, names))
     if zips:
-        return f". Unpack {_listed(zips)} first"
+        return f". Unpack {listed(zips, SHOWN)} first"
     if images:
         table = f": --labels {tables[0]}" if (tables := tables_in(folder)) else " with --labels"
         return f". Sort its {images} images into such folders, or name the table that has their classes{table}"
@@ -199,11 +203,6 @@ def _instead(folder: Path) -> str:
 def tables_in(path: Path) -> list[str]:
     """The tables beside the images, which may have their labels."""
     return sorted(str(path / e.name) for e in os.scandir(path) if e.name.lower().endswith((".csv", ".tsv")))
-
-
-def _listed(names: Iterator[str] | Sequence[str]) -> str:
-    names = list(names)
-    return ", ".join(names[:SHOWN]) + f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
 
 
 def _counted(kinds: Counter) -> str:

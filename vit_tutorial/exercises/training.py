@@ -15,6 +15,7 @@ from vit_tutorial.exercises.declaration import Case, Exercise
 from vit_tutorial.exercises.guard import CheckFailed, describe, is_number
 from vit_tutorial.model import ViT
 from vit_tutorial.training.optimizers import parameter_groups
+from vit_tutorial.validate import listed
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -233,7 +234,7 @@ def _explain_groups(got, want, asked, model, decay):
     }  # fmt: skip
     said, wrong = next((said, wrong) for said, wrong in problems.items() if wrong.any())
     names = [name for (name, _), here in zip(model.named_parameters(), wrong.tolist(), strict=True) if here]
-    return f"{', '.join(names[:3])}{f' and {len(names) - 3} more' * (len(names) > 3)} {said}"
+    return f"{listed(names, 3)} {said}"
 
 
 def _vit(depth, k):

@@ -9,6 +9,9 @@ from torch import Tensor
 
 from vit_tutorial.config import PRESETS, ViTConfig
 from vit_tutorial.model import ViT
+from vit_tutorial.validate import listed
+
+SHOWN = 4  # names in a message
 
 # What their names say, in the order of replacing, and what ours say.
 TORCHVISION = {
@@ -95,7 +98,7 @@ def source_of(names: Iterable[str]) -> str:
     if holders := [name for name in names if name in HOLDERS]:
         advice = f"The weights are in its entry {holders[0]!r}: pass state_dict[{holders[0]!r}]."
     known = "neither ours (timm's) nor torchvision's nor Hugging Face's"
-    raise ValueError(f"these names of weights are {known}: {_some(names) or 'none at all'}. {advice}")
+    raise ValueError(f"these names of weights are {known}: {listed(names, SHOWN) or 'none at all'}. {advice}")
 
 
 def convert(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -115,7 +118,7 @@ def convert(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
         parts = [name.replace(".query.", f".{part}.") for part in ("query", "key", "value")]
         missing = [part for part in parts if part not in converted]
         if missing:
-            raise ValueError(f"these weights are incomplete: {_some(missing)} is missing beside {name}")
+            raise ValueError(f"these weights are incomplete: {listed(missing, SHOWN)} is missing beside {name}")
         converted[name.replace(".query.", ".qkv.")] = torch.cat([converted.pop(part) for part in parts])
     return converted
 
@@ -131,7 +134,7 @@ def _check_own(state: dict[str, object]) -> None:
     if parts := foreign_parts(state):
         names = [name for name in state if any(re.search(pattern, name) for pattern in FOREIGN)]
         what = f"our ViT cannot compute this model: it has {'; and '.join(parts)}"
-        raise ValueError(f"{what}. {len(names)} unexpected ({_some(names)})")
+        raise ValueError(f"{what}. {len(names)} unexpected ({listed(names, SHOWN)})")
 
 
 def rename(name: str, table: dict[str, str]) -> str:
@@ -157,7 +160,9 @@ def read_config(
     if missing:
         fixed = " A fixed table is not stored: use load_recorded, or ViT(config) and load_weights."
         advice = fixed if missing == ["pos_embed"] else ""
-        raise ValueError(f"the sizes cannot be read off: {_some(missing)} missing among {_some(state)}.{advice}")
+        raise ValueError(
+            f"the sizes cannot be read off: {listed(missing, SHOWN)} missing among {listed(state, SHOWN)}.{advice}"
+        )
     embed_dim, in_chans, *patch_size = read_shape(state, "patch_embed.proj.weight")
     hidden = read_shape(state, "blocks.0.mlp.fc1.weight")[0]
     depth = _read_depth(state)
@@ -269,7 +274,7 @@ def _check_fit(model: ViT, state_dict: dict[str, Tensor]) -> None:
     unexpected = [name for name in state_dict if name not in wanted]
     if missing or unexpected:
         sides = {"missing": missing, "unexpected": unexpected}
-        lists = ", ".join(f"{len(names)} {word} ({_some(names)})" for word, names in sides.items() if names)
+        lists = ", ".join(f"{len(names)} {word} ({listed(names, SHOWN)})" for word, names in sides.items() if names)
         raise ValueError(f"these weights do not fit: {lists}. {_cause(missing, unexpected, state_dict)}".strip())
     for name, value in wanted.items():
         if state_dict[name].shape != value.shape:
@@ -302,8 +307,3 @@ def _misfit(name: str, got: tuple[int, ...], wanted: tuple[int, ...], config: Vi
     if name == "pos_embed" and got[2:] == wanted[2:]:
         reason = f"It has {got[1]} rows, img_size {config.img_size} needs {wanted[1]}: adapt resamples positions."
     return f"{name} has shape {got}, this model needs {wanted}. {reason}"
-
-
-def _some(names: Iterable[str]) -> str:
-    names = list(names)
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

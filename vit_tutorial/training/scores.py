@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from vit_tutorial.validate import listed
+
 SHOWN = 10  # classes in a line
 
 
@@ -36,9 +38,9 @@ def explain(scores: dict, classes: Sequence[str], split: str = "test") -> list[s
     lines = [f"balanced accuracy {balanced_accuracy(confusion):.2%}, the mean over the classes; {always}"]
     if silent := never_answered(confusion):
         named = [f"{classes[label]!r} ({counts[label]:,} {split} image{'s' * (counts[label] > 1)})" for label in silent]
-        lines.append(f"never answered: {_listed(named)}")
+        lines.append(f"never answered: {listed(named, SHOWN)}")
     if without := [repr(classes[label]) for label, count in enumerate(counts) if not count]:
-        lines.append(f"no {split} image of {_listed(without)}, so nothing is known about {_them(len(without))}")
+        lines.append(f"no {split} image of {listed(without, SHOWN)}, so nothing is known about {_them(len(without))}")
     if copies := scores.get("trained_on"):
         rest = scores["accuracy_without"]
         new = "there are no others" if rest is None else f"{rest:.2%} on the {total - copies:,} others"
@@ -52,7 +54,3 @@ def explain(scores: dict, classes: Sequence[str], split: str = "test") -> list[s
 
 def _them(count: int) -> str:
     return "it" if count == 1 else "them"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:SHOWN]) + f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
