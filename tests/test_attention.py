@@ -84,10 +84,22 @@ def test_fused_attention_is_the_kernel_and_plain_attention_the_formula(dtype):
     q, k, v = (part.to(dtype) for part in random_qkv(m=7))
     kernel, formula = fused_attention(q, k, v), plain_attention(q, k, v)
     assert torch.equal(kernel, F.scaled_dot_product_attention(q, k, v))
-    assert torch.equal(formula, (q @ k.mT * HD**-0.5).softmax(dim=-1) @ v)
+    assert torch.equal(formula, ((q * HD**-0.5) @ k.mT).softmax(dim=-1) @ v)
     assert kernel.dtype == formula.dtype == dtype and not torch.equal(kernel, formula)
     tolerance = 0.02 if dtype == torch.bfloat16 else 1e-5  # 8 bits of a number
     torch.testing.assert_close(kernel, formula, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("score", [12_800, 60_000])
+def test_half_precision_holds_every_score_that_it_can_hold(score):
+    """The product before the root is 8 times as large, and 65,504 is the largest float16."""
+    q = torch.tensor([[1.0], [-1.0]]).expand(2, 64) * (score / 8) ** 0.5
+    q, k = q.half(), q[:1].expand(3, 64).half()
+    weights = attention_weights(q, k)
+    assert ((q @ k.mT) * 64**-0.5).softmax(dim=-1).isnan().any(), "the other order would do, too"
+    torch.testing.assert_close(weights, torch.full((2, 3), 1 / 3).half())
+    values = torch.randn(3, 64).half()
+    torch.testing.assert_close(plain_attention(q, k, values), fused_attention(q, k, values), rtol=1e-2, atol=1e-2)
 
 
 def test_weights_are_what_the_kernel_gives_for_the_identity():

@@ -1,5 +1,7 @@
 """Recorded maps against the manual path and other libraries; rollout and distance against cases done by hand."""
 
+import warnings
+
 import pytest
 import timm
 import torch
@@ -89,6 +91,21 @@ def test_a_second_pass_replaces_the_first():
         model(images[:2])
     assert [len(weights) for weights in maps] == [2, 2, 2]
     torch.testing.assert_close(maps, [weights[:2] for weights in first])
+
+
+def test_scores_that_half_precision_cannot_hold_are_told():
+    model, images = make()
+    with torch.no_grad():
+        model.blocks[1].attn.qkv.bias[:32] = 300.0  # queries and keys; a head is 8 wide: 8 · 300² / √8 is 254,558
+    model, images = model.half(), images.half()
+    told = r"beyond 65,504 don't fit torch\.float16, so the maps of layers 1 hold NaN"
+    with pytest.warns(UserWarning, match=told), record_attention(model) as maps:
+        logits = model(images)
+    assert logits.isfinite().all() and [weights.isnan().any().item() for weights in maps] == [False, True, False]
+    with warnings.catch_warnings(), record_attention(model.float()) as maps:
+        warnings.simplefilter("error")
+        model(images.float())
+    assert all(weights.isfinite().all() for weights in maps)
 
 
 def test_a_compiled_model_is_refused(no_shape_checks):

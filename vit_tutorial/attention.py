@@ -16,6 +16,8 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 def attention_weights(q: Float[Tensor, "... n hd"], k: Float[Tensor, "... m hd"]) -> Float[Tensor, "... n m"]:
     """How much each query looks at each key: softmax(q kᵀ / √head_dim), the single formula of this package.
 
+    The queries are scaled before the product: in float16 it would be infinite from 65,520 on.
+
     Args:
         q: queries, ``(..., n, hd)``.
         k: keys, ``(..., m, hd)``.
@@ -29,7 +31,7 @@ def attention_weights(q: Float[Tensor, "... n hd"], k: Float[Tensor, "... m hd"]
     Source: Vaswani et al. 2017, equation 1.
     """
     _check_head_dim(q, k)
-    return (q @ k.mT * q.shape[-1] ** -0.5).softmax(dim=-1)
+    return ((q * q.shape[-1] ** -0.5) @ k.mT).softmax(dim=-1)
 
 
 def plain_attention(

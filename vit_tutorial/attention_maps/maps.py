@@ -1,5 +1,6 @@
 """What a model looks at: its attention maps, and what becomes of them over the layers (chapter 8)."""
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -21,7 +22,8 @@ def record_attention(model: nn.Module) -> Iterator[list[Float[Tensor, "b h n n"]
 
     The model runs as always, on its fused path: hooks take each attention's input and compute the weights a second
     time, by :func:`~vit_tutorial.attention.attention_weights`. A second forward pass replaces the maps of the first.
-    Works on this package's models, timm's and torchvision's.
+    Works on this package's models, timm's and torchvision's. A warning tells which layers have scores that a half
+    precision can't hold, so that their maps are NaN although the model's outputs are not.
 
     Raises:
         ValueError: if the model is compiled, since hooks that are added afterwards never run, or if none of its layers
@@ -34,12 +36,15 @@ def record_attention(model: nn.Module) -> Iterator[list[Float[Tensor, "b h n n"]
     if not known:
         raise ValueError(f"{type(model).__name__} has no attention of vit_tutorial's, timm's or torchvision's kind")
     maps: list[Tensor] = []
+    overflown: set[int] = set()
 
     def keep(layer: int, weights: Callable[[Tensor], Tensor]):
         @torch.no_grad()
         def hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             del maps[layer:]  # those of an earlier pass
             maps.append(weights(inputs[0]))
+            if inputs[0].isfinite().all() and not maps[layer].isfinite().all():
+                overflown.add(layer)
 
         return hook
 
@@ -51,6 +56,10 @@ def record_attention(model: nn.Module) -> Iterator[list[Float[Tensor, "b h n n"]
             hook.remove()
     if not maps:
         raise RuntimeError("nothing was recorded: call the model within the context")
+    if overflown:
+        dtype, layers = maps[0].dtype, ", ".join(map(str, sorted(overflown)))
+        what = f"scores beyond {torch.finfo(dtype).max:,.0f} don't fit {dtype}, so the maps of layers {layers} hold NaN"
+        warnings.warn(f"{what}, counted from 0. Record model.float() instead", stacklevel=3)
 
 
 def is_compiled(model: nn.Module) -> bool:
