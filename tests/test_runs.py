@@ -18,6 +18,7 @@ from vit_tutorial.recipes import RECIPES, load_split, make_model
 from vit_tutorial.runs import (
     FOLDER,
     find_run,
+    load_classes,
     load_metrics,
     load_recorded,
     own_name,
@@ -131,6 +132,13 @@ def test_one_changed_bit_in_the_weights_is_detected(in_folder, tmp_path):
         (b"", "Expecting value.*"),
         (b'{"recipe": "\xff"}', ".*can't decode byte 0xff.*"),
         (b'{"recipe": {}}', "it lacks history, test"),
+        (b'{"recipe": ' + b"[" * 100_000, ".*recursion.*"),
+        (b"[1]", "it holds a list, not an object with names"),
+        (b'{"recipe": null, "history": [], "test": {}}', "recipe is a NoneType"),
+        (b'{"recipe": {}, "history": [3], "test": {}}', "history must have an entry with names for each epoch"),
+        (b'{"recipe": {}, "history": [], "test": {}}', "the accuracy .* from 0 to 1, got None"),
+        (b'{"recipe": {}, "history": [], "test": {"accuracy": NaN}}', "the accuracy .* from 0 to 1, got nan"),
+        (b'{"format": 2, "recipe": {}, "history": [], "test": {"accuracy": 0}}', "it lacks name, data, .*"),
     ],
     ids=repr,
 )
@@ -190,12 +198,76 @@ def test_fields_of_another_version_are_named():
         recipe_from_dict(fields)
 
 
+def change(folder: Path, where: str, name: str, *value) -> None:
+    """A field of ``metrics.json`` gets another value, or none."""
+    metrics = json.loads((folder / "metrics.json").read_bytes())
+    place = metrics
+    for key in where.split():
+        place = place[key]
+    place |= dict.fromkeys([name], *value)
+    if not value:
+        del place[name]
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+
+
+RECIPE = asdict(TINY)
+FIELDS = [("recipe", name) for name in RECIPE]
+FIELDS += [(f"recipe {part}", name) for part in ("model", "augment") for name in RECIPE[part]]
+
+
+def test_a_field_that_is_lost_is_not_guessed(in_folder, tmp_path):
+    """Without a number only those may be lacking that came later; with it none."""
+    for where, name in FIELDS:
+        folder = shutil.copytree(in_folder[0] / "tiny", tmp_path / f"{where}-{name}")
+        change(folder, where, name)
+        with pytest.raises(ValueError, match=rf"metrics\.json holds no recipe of this version: .* lacks .*{name}"):
+            load_recorded(folder)
+        change(folder, "", "format", 1)
+        if name in runs.LATER_FIELDS:
+            assert load_recorded(folder)[1].fresh() == TINY
+        else:
+            with pytest.raises(ValueError, match=rf"metrics\.json holds no recipe of this version: .* lacks .*{name}"):
+                load_recorded(folder)
+
+
+@pytest.mark.parametrize("value", [None, [], {}, "x", -1.5, [[1]], True, 1e300], ids=repr)
+def test_a_field_of_another_kind_is_the_file_s_fault(in_folder, tmp_path, value, no_shape_checks):
+    """Or it is as good as the right one, such as True for a flag."""
+    top, refused = [("", name) for name in load_metrics("tiny")], 0
+    for where, name in FIELDS + top:
+        folder = shutil.copytree(in_folder[0] / "tiny", tmp_path / f"{where}-{name}")
+        change(folder, where, name, value)
+        for load in (load_metrics, load_recorded, load_classes):
+            try:
+                load(folder)
+            except ValueError as error:
+                assert str(folder) in str(error)
+                refused += 1
+    assert refused > 2 * len(FIELDS)
+
+
+def test_classes_that_are_not_the_model_s_are_refused(in_folder, tmp_path):
+    folder = shutil.copytree(in_folder[0] / "tiny", tmp_path / "tiny")
+    change(folder, "", "classes", ["a", "b", "c"])
+    with pytest.raises(
+        ValueError, match=r"metrics\.json is damaged: it names 3 classes, and the model dist.* 10; train"
+    ):
+        load_classes(folder)
+
+
+def test_a_later_version_s_metrics_are_refused(in_folder, tmp_path):
+    folder = shutil.copytree(in_folder[0] / "tiny", tmp_path / "tiny")
+    change(folder, "", "format", 99)
+    with pytest.raises(ValueError, match=r"metrics\.json has the format 99, and this version reads those up to 2"):
+        load_metrics(folder)
+
+
 def test_your_own_run_comes_first_only_on_request(in_folder, monkeypatch, tmp_path):
     monkeypatch.setattr(runs, "OWN_RUNS", tmp_path)
     folder, metrics = in_folder
     assert find_run("tiny", own_first=True) == folder / "tiny"
     (tmp_path / "tiny").mkdir()
-    own = {"recipe": {}, "history": [], "test": {}}
+    own = {"recipe": {}, "history": [], "test": {"accuracy": 0.5}}
     (tmp_path / "tiny/metrics.json").write_text(json.dumps(own))
     assert find_run("tiny", own_first=True) == tmp_path / "tiny"
     assert load_metrics(tmp_path / "tiny") == own
@@ -284,7 +356,7 @@ def test_a_finished_run_is_not_trained_again_nor_one_of_an_older_version(monkeyp
     metrics = run_once("digits", TINY, tmp_path, progress=False)
     monkeypatch.setattr(runs, "fit", lambda *args, **kwargs: pytest.fail("it trains again"))
     assert run_once("digits", TINY, tmp_path, progress=False) == json.loads(json.dumps(metrics))
-    del metrics["recipe"]["images"]
+    del metrics["recipe"]["images"], metrics["format"]
     (tmp_path / "metrics.json").write_text(json.dumps(metrics))
     assert run_once("digits", TINY, tmp_path, progress=False) == json.loads(json.dumps(metrics))
     with pytest.raises(ValueError, match=r"with another images: 0, not 9\. Choose another name"):
@@ -390,7 +462,7 @@ def test_a_run_is_asked_for_its_own_validation_images_only(sorted_and_shuffled):
 def test_a_run_that_does_not_know_its_split_is_asked_for_test_images(in_folder, tmp_path):
     folder = shutil.copytree(in_folder[0] / "tiny", tmp_path / "old")
     metrics = load_metrics(folder)
-    del metrics["fingerprint"]
+    del metrics["fingerprint"], metrics["format"]
     (folder / "metrics.json").write_text(json.dumps(metrics))
     _, recorded = load_recorded(folder)
     with pytest.raises(

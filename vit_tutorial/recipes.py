@@ -16,7 +16,7 @@ from vit_tutorial.model import ViT
 from vit_tutorial.old_names import WithOldNames, old_attributes
 from vit_tutorial.positions import sincos_2d
 from vit_tutorial.training.loop import TrainConfig
-from vit_tutorial.validate import check_int, check_option
+from vit_tutorial.validate import check_int, check_kind, check_option
 
 
 def _torch(model: ViT) -> None:
@@ -134,6 +134,9 @@ class Recipe(TrainConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        check_kind("model", self.model, ViTConfig)
+        for name in ("dataset", "labels", "label_columns"):
+            check_kind(name, getattr(self, name), str)
         check_int("images", self.images, 0)
         check_arch(self.arch, self.model)
         check_option("init", self.init, INITS)

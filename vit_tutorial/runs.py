@@ -15,13 +15,13 @@ from pathlib import Path
 
 import torch
 from filelock import FileLock, Timeout
-from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from vit_tutorial.archs.registry import ARCHS
 from vit_tutorial.attention import Attention, fused_attention, plain_attention
 from vit_tutorial.augment.policy import Augment
+from vit_tutorial.borders import at_fault, read_json, write_whole
 from vit_tutorial.config import ViTConfig
 from vit_tutorial.data.copies import look_alikes
 from vit_tutorial.data.folders import check_split
@@ -29,12 +29,20 @@ from vit_tutorial.data.images import Dataset, ImageFiles
 from vit_tutorial.data.sources import CLASSES
 from vit_tutorial.old_names import current_name
 from vit_tutorial.recipes import Recipe, RecordedRecipe, load_split, make_model
-from vit_tutorial.training.checkpoints import config_of, reason, write_whole
+from vit_tutorial.training.checkpoints import config_of
 from vit_tutorial.training.distributed import rank_and_world
 from vit_tutorial.training.loop import AfterEpoch, evaluate, fit, in_bf16
+from vit_tutorial.validate import check_between
 
 FOLDER = Path(__file__).parent / "recorded"  # ships with the package
 OWN_RUNS = Path("runs")  # the user's, in the working directory
+FORMAT = 2  # the number of the shape of metrics.json; one without a number has format 1
+KINDS = {"recipe": dict, "history": list, "test": dict}
+# What runs of format 1 may lack: a recipe's fields that are younger have their defaults then.
+LATER_FIELDS = {"decay_all", "precision", "fraction", "images", "labels", "label_columns", "resized_crop"}
+LATER = dict.fromkeys(("name", "data", "device", "commit", "date", "precision"), str)
+LATER |= {"fingerprint": dict, "classes": list, "split": dict | None, "images": dict, "versions": dict}
+LATER |= {"parameters": int, "samples_seen": int, "processes": int, "seconds": int | float}
 
 
 def run_recipe(
@@ -104,6 +112,7 @@ def run_recipe(
         test = load_split(recipe, "test")
         check_split({"classes": train.classes, "split": train.split}, test, "test")
         metrics = {
+            "format": FORMAT,
             "name": name,
             "recipe": asdict(recipe),
             "precision": "bf16" if in_bf16(device, recipe.precision) else "fp32",  # what "auto" came to
@@ -187,7 +196,7 @@ def _is_anothers(folder: Path, recipe: Recipe) -> bool:
 
 def _differences(metrics: dict, recipe: Recipe) -> dict[str, tuple]:
     """The fields in which a run's recipe differs from this one, with both values."""
-    there, here = asdict(recipe_from_dict(metrics["recipe"])), asdict(_fresh(recipe))
+    there, here = asdict(recipe_from_dict(metrics["recipe"], metrics.get("format", 1))), asdict(_fresh(recipe))
     return {key: (there[key], here[key]) for key in here if there[key] != here[key]}
 
 
@@ -316,13 +325,20 @@ def load_metrics(run: str | Path) -> dict:
         ValueError: if there is no such run, or its ``metrics.json`` is damaged.
     """
     path = find_run(run) / "metrics.json"
-    try:
-        metrics = json.loads(path.read_bytes())
-        missing = {"recipe", "history", "test"} - metrics.keys()
-    except (ValueError, AttributeError) as error:
-        raise ValueError(f"{path} is damaged: {reason(error)}; train the run again") from error
-    if missing:
-        raise ValueError(f"{path} is damaged: it lacks {', '.join(sorted(missing))}; train the run again")
+    damaged, again = f"{path} is damaged: ", "; train the run again"
+    metrics = read_json(path.read_bytes(), damaged, again)
+    number = metrics.get("format", 1)
+    if number not in (1, FORMAT):
+        raise ValueError(f"{path} has the format {number!r}, and this version reads those up to {FORMAT}{again}")
+    kinds = KINDS | (LATER if number > 1 else {})
+    if missing := [name for name in kinds if name not in metrics]:
+        raise ValueError(f"{damaged}it lacks {', '.join(missing)}{again}")
+    if odd := [name for name, kind in kinds.items() if not isinstance(metrics[name], kind)]:
+        raise ValueError(f"{damaged}{odd[0]} is a {type(metrics[odd[0]]).__name__}{again}")
+    if not all(isinstance(entry, dict) for entry in metrics["history"]):
+        raise ValueError(f"{damaged}history must have an entry with names for each epoch{again}")
+    if not isinstance(accuracy := metrics["test"].get("accuracy"), int | float) or not 0 <= accuracy <= 1:
+        raise ValueError(f"{damaged}the accuracy on the test images must be from 0 to 1, got {accuracy!r}{again}")
     if "name" in metrics:
         metrics["name"] = current_name(metrics["name"])
     return metrics
@@ -332,15 +348,18 @@ def load_classes(run: str | Path) -> tuple[str, ...]:
     """The names of the classes that a run's model distinguishes, in order.
 
     Raises:
-        ValueError: if there is no such run, or it was trained on a folder before metrics named their classes.
+        ValueError: if there is no such run, its metrics are damaged or name another number of classes than its model
+            has, or it was trained on a folder before metrics named their classes.
     """
-    metrics = load_metrics(run)
-    dataset = metrics["recipe"]["dataset"]
-    if "classes" not in metrics and dataset.startswith("folder:"):
-        raise ValueError(
-            f"{find_run(run)} does not name its classes because it comes from an older version: train it again"
-        )
-    return tuple(metrics["classes"] if "classes" in metrics else CLASSES[dataset])
+    folder, metrics = find_run(run), load_metrics(run)
+    recipe = _recipe_of(folder, metrics)
+    if "classes" not in metrics and recipe.dataset.startswith("folder:"):
+        raise ValueError(f"{folder} does not name its classes because it comes from an older version: train it again")
+    classes = tuple(map(str, metrics["classes"] if "classes" in metrics else CLASSES[recipe.dataset]))
+    if len(classes) != recipe.model.num_classes:
+        found = f"{len(classes)} classes, and the model distinguishes {recipe.model.num_classes}"
+        raise ValueError(f"{folder / 'metrics.json'} is damaged: it names {found}; train the run again")
+    return classes
 
 
 def load_recorded(run: str | Path, epoch: int | None = None) -> tuple[nn.Module, RecordedRecipe]:
@@ -364,39 +383,54 @@ def load_recorded(run: str | Path, epoch: int | None = None) -> tuple[nn.Module,
         which = "" if epoch is None else f" after epoch {epoch}"
         raise ValueError(f"the weights of {folder.name!r}{which} were not kept; its metrics are in {folder}")
     metrics = load_metrics(folder)
-    recipe = recipe_from_dict(metrics["recipe"])
-    model = ARCHS[recipe.arch](recipe.model)
+    recipe = _recipe_of(folder, metrics)
     content = path.read_bytes()
     kept, found = metrics.get("checksum") if epoch is None else None, _checksum(content)
     if kept not in (None, found):  # older runs have none
         raise ValueError(f"{path} is damaged: its checksum is {found}, was {kept}; train the run again")
-    try:
-        model.load_state_dict({k: v.float() if v.is_floating_point() else v for k, v in load(content).items()})
-    except SafetensorError as error:
-        raise ValueError(f"{path} is damaged: {reason(error)}; train the run again") from error
-    except RuntimeError as error:
-        raise ValueError(f"{path} does not fit the recipe in metrics.json beside it: {reason(error)}") from error
+    with at_fault(f"{path} is damaged: ", "; train the run again"):
+        state = {name: value.float() if value.is_floating_point() else value for name, value in load(content).items()}
+    with at_fault(f"{path} does not fit the recipe in metrics.json beside it: "):
+        check_between("depth", recipe.model.depth, 1, len(state))  # before a billion blocks are made
+        model = ARCHS[recipe.arch](recipe.model)
+        model.load_state_dict(state)
     trained_on = {key: metrics.get(key) for key in ("name", "data", "split", "fingerprint")}
     trained_on |= {"name": folder.name, "classes": list(metrics.get("classes") or CLASSES.get(recipe.dataset, ()))}
     values = {part.name: getattr(recipe, part.name) for part in fields(recipe)}
     return model.eval(), RecordedRecipe(**values, trained_on=trained_on)
 
 
-def recipe_from_dict(values: dict) -> Recipe:
+def _recipe_of(folder: Path, metrics: dict) -> Recipe:
+    with at_fault(f"{folder / 'metrics.json'} holds no recipe of this version: "):
+        return recipe_from_dict(metrics["recipe"], metrics.get("format", 1))
+
+
+def recipe_from_dict(values: object, number: int = 1) -> Recipe:
     """The inverse of :func:`dataclasses.asdict`, also after a round trip through JSON.
 
+    Args:
+        values: the fields of a recipe, its model and its augmentation.
+        number: the format that they were written in; in format 1 younger fields may be lacking.
+
     Raises:
-        ValueError: if there are fields that this version does not know, or a value is out of range.
+        ValueError: if there are fields that this version does not know, one is lacking, or a value is out of range.
     """
-    model = {key: tuple(value) if isinstance(value, list) else value for key, value in values["model"].items()}
-    parts = {"model": _make(ViTConfig, model), "augment": _make(Augment, values["augment"])}
-    return _make(Recipe, {**values, **parts})
+    if not isinstance(values, dict):
+        raise ValueError(f"a recipe must be an object with its fields, got {values!r:.60}")
+    parts = {"model": ViTConfig, "augment": Augment}
+    made = {name: _make(kind, values[name], number) for name, kind in parts.items() if name in values}
+    return _make(Recipe, {**values, **made}, number)
 
 
-def _make(kind: type, values: dict):
-    if unknown := values.keys() - {field.name for field in fields(kind)}:
+def _make(kind: type, values: object, number: int):
+    if not isinstance(values, dict):
+        raise ValueError(f"the run's {kind.__name__} must be an object with its fields, got {values!r:.60}")
+    wanted = {field.name for field in fields(kind)}
+    if unknown := values.keys() - wanted:
         names = ", ".join(sorted(unknown))
         raise ValueError(
             f"the run's {kind.__name__} has fields that this version does not know: {names}; train it again"
         )
-    return kind(**values)
+    if lacking := wanted - values.keys() - (LATER_FIELDS if number == 1 else set()):
+        raise ValueError(f"the run's {kind.__name__} lacks {', '.join(sorted(lacking))}; train it again")
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})

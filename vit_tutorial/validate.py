@@ -47,7 +47,7 @@ def check_divisible(name: str, value: int, by_name: str, by: int) -> None:
 
 def check_option(name: str, value: str, allowed: Iterable[str]) -> None:
     """Raise a ValueError that lists what is allowed, unless it includes ``value``."""
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
 
 
@@ -67,6 +67,12 @@ def check_bool(name: str, value: bool) -> None:
     """Raise a ValueError unless ``value`` is True or False."""
     if not isinstance(value, bool):
         raise ValueError(f"{name} must be True or False, got {value!r}")
+
+
+def check_kind(name: str, value: object, kind: type) -> None:
+    """Raise a ValueError unless ``value`` is of the class ``kind``."""
+    if not isinstance(value, kind):
+        raise ValueError(f"{name} must be a {kind.__name__}, got {value!r}")
 
 
 def check_factory(name: str, factory: object) -> None:

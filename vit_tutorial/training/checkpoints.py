@@ -1,11 +1,7 @@
 """Checkpoints: everything that an interrupted run needs to end as if nothing had happened, written atomically."""
 
 import io
-import os
-import pickle
-import textwrap
 import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +9,16 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from vit_tutorial.borders import at_fault, write_whole
 from vit_tutorial.data.folders import folder_changes
 from vit_tutorial.data.images import Dataset, ImageFiles
 from vit_tutorial.training.ema import EMA
 from vit_tutorial.training.optimizers import MuonWithAdamW
 
-DAMAGED = (zipfile.BadZipFile, zlib.error, pickle.UnpicklingError, EOFError, RuntimeError, ValueError)
+FORMAT = 1  # the number of a checkpoint's shape; the first ones have none, and may lack what came later
+KINDS = {"config": str, "history": list, "model": dict, "optimizer": dict, "ema": dict | None}
+LATER = {"format": int, "classes": list, "split": dict | None, "fingerprint": str | None}
+AFRESH = ". Move it elsewhere to start afresh"
 
 
 def save_checkpoint(
@@ -30,7 +30,7 @@ def save_checkpoint(
     history: list[dict[str, float]],
     data: Dataset | ImageFiles | None = None,
 ) -> None:
-    """Write ``path`` as :func:`write_whole` does: a reader finds the old checkpoint or the new one.
+    """Write ``path`` as :func:`~vit_tutorial.borders.write_whole` does: a reader finds the old one or the new one.
 
     Of ``data`` it keeps the names of the classes, and which images they are: for a folder those of each split, for a
     named set the fingerprint.
@@ -41,6 +41,7 @@ def save_checkpoint(
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     state = {
+        "format": FORMAT,
         "config": repr(config),
         "history": history,
         "model": model.state_dict(),
@@ -53,22 +54,6 @@ def save_checkpoint(
     file = io.BytesIO()
     torch.save(state, file)
     write_whole(path, file.getvalue())
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write beside ``path``, then rename, so that ``path`` is never incomplete; a failed attempt leaves nothing.
-
-    Raises:
-        OSError: if it cannot be written; the message has the path.
-    """
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_bytes(content)
-        os.replace(part, path)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def load_checkpoint(
@@ -95,7 +80,7 @@ def load_checkpoint(
             f"{path} cannot go on with {data.variant}: {changes}. Undo that, or move it elsewhere to start afresh"
         )
     then, now = state.get("fingerprint"), data.fingerprint if isinstance(data, Dataset) else None
-    if then and now and then != now:  # older checkpoints have none
+    if then and now and then != now:
         raise ValueError(
             f"{path} was trained on other images, or in another order, than {data.variant}: fingerprint {then}, now "
             f"{now}. Validation images are drawn by position. Move it elsewhere to start afresh"
@@ -104,16 +89,11 @@ def load_checkpoint(
         raise ValueError(
             f"{path} belongs to another run: {_difference(there, repr(config))}. Move it elsewhere, or rename this run"
         )
-    try:
+    with at_fault(f"{path} belongs to another model: ", ". Move it elsewhere, or rename this run"):
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
-    except (RuntimeError, ValueError) as error:
-        raise ValueError(
-            f"{path} belongs to another model: {reason(error)}. Move it elsewhere, or rename this run"
-        ) from error
-    if ema:
-        for name, value in state["ema"].items():
-            ema.state[name].copy_(value)
+        if ema:
+            ema.load_state_dict(state["ema"])
     return state["history"]
 
 
@@ -128,23 +108,22 @@ def config_of(path: str | Path) -> str:
 
 
 def _read(path: str | Path, device: torch.device | str) -> dict:
-    content = Path(path).read_bytes()
-    try:
-        if damaged := zipfile.ZipFile(io.BytesIO(content)).testzip():  # torch.load itself checks no checksum
-            raise zipfile.BadZipFile(f"wrong checksum in {damaged}")
+    content, damaged = Path(path).read_bytes(), f"{path} is not a whole checkpoint: "
+    with at_fault(damaged, AFRESH):
+        if bad := zipfile.ZipFile(io.BytesIO(content)).testzip():  # torch.load itself checks no checksum
+            raise zipfile.BadZipFile(f"wrong checksum in {bad}")
         state = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
-        state["config"]  # or a KeyError
-    except (*DAMAGED, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{path} is not a whole checkpoint: {reason(error, 0)}. Move it elsewhere to start afresh"
-        ) from error
+    if not isinstance(state, dict):
+        raise ValueError(f"{damaged}it holds a {type(state).__name__}{AFRESH}")
+    if "format" in state and state["format"] != FORMAT:
+        raise ValueError(f"{path} has the format {state['format']!r}, this version writes {FORMAT}{AFRESH}")
+    kinds = KINDS | (LATER if "format" in state else {})
+    wrong = [name for name, kind in kinds.items() if name not in state or not isinstance(state[name], kind)]
+    if not wrong and not all(isinstance(entry, dict) for entry in state["history"]):
+        wrong = ["history"]
+    if wrong:
+        raise ValueError(f"{damaged}it has no {', no '.join(wrong)} as it was written{AFRESH}")
     return state
-
-
-def reason(error: Exception, line: int = -1) -> str:
-    """One line of an error's text, shortened; if it has no text, its kind."""
-    lines = str(error).splitlines() or [type(error).__name__]
-    return textwrap.shorten(lines[line], 200, placeholder="…")
 
 
 def _difference(there: str, here: str) -> str:

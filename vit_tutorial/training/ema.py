@@ -32,6 +32,19 @@ class EMA:
         decay = min(self.decay, (step + 1) / (step + 10))
         torch._foreach_lerp_(*self._pairs, 1 - decay)
 
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, torch.Tensor] | None) -> None:
+        """Take over an average that was stored.
+
+        Raises:
+            ValueError: if there is none, or it is of another model.
+        """
+        shapes, wanted = ({name: value.shape for name, value in each.items()} for each in (state or {}, self.state))
+        if shapes != wanted:
+            raise ValueError("its average has other weights than the model")
+        for name, value in state.items():
+            self.state[name].copy_(value)
+
     @contextmanager
     def weights(self) -> Iterator[None]:
         """The EMA in the model, within a ``with`` block."""

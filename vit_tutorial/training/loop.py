@@ -22,7 +22,7 @@ from vit_tutorial.training.checkpoints import load_checkpoint, save_checkpoint
 from vit_tutorial.training.distributed import rank_and_world
 from vit_tutorial.training.ema import EMA
 from vit_tutorial.training.optimizers import MuonWithAdamW, parameter_groups
-from vit_tutorial.validate import check_bool, check_fraction, check_int, check_number, check_option
+from vit_tutorial.validate import check_bool, check_fraction, check_int, check_kind, check_number, check_option
 
 AfterEpoch = Callable[[nn.Module, list[dict[str, float]]], None]
 
@@ -92,6 +92,7 @@ class TrainConfig:
             check_bool(name, getattr(self, name))
         for name in ("warmup", "beta2", "label_smoothing", "ema"):
             check_fraction(name, getattr(self, name))
+        check_kind("augment", self.augment, Augment)
 
 
 def lr_at(step: int, total_steps: int, config: TrainConfig) -> float:

@@ -14,10 +14,12 @@ from jaxtyping import Float
 from torch import Tensor
 from tqdm import tqdm
 
+from vit_tutorial.borders import at_fault, read_json, write_whole
 from vit_tutorial.old_names import OLD_NAMES, renamed
 from vit_tutorial.recipes import Recipe
 from vit_tutorial.runs import (
     FOLDER,
+    FORMAT,
     OWN_RUNS,
     load_metrics,
     locked,
@@ -25,7 +27,6 @@ from vit_tutorial.runs import (
     recipe_from_dict,
     run_recipe,
 )
-from vit_tutorial.training.checkpoints import write_whole
 from vit_tutorial.validate import check_int, check_option
 from vit_tutorial.what_matters.variants import SWEEPS, Sweep
 
@@ -58,8 +59,7 @@ def run_sweep(
         all rows that are in ``folder`` afterwards.
 
     Raises:
-        ValueError: if the sweep has no such recipe, a seed is negative, or an existing row cannot be read; see
-            :func:`read_rows`.
+        ValueError: if the sweep has no such recipe, or a seed is negative.
     """
     only = [renamed(recipe) for recipe in only]
     for recipe in only:
@@ -110,6 +110,7 @@ def _row(variant: str, metrics: dict) -> dict:
     """A finished run's row."""
     history, last = metrics["history"], metrics["history"][-1]
     return {
+        "format": metrics.get("format", 1),
         "variant": variant,
         "seed": metrics["recipe"]["seed"],
         "test_accuracy": metrics["test"]["accuracy"],
@@ -126,6 +127,7 @@ def _row(variant: str, metrics: dict) -> dict:
 def _broken_row(variant: str, recipe: Recipe, reason: str, where: dict) -> dict:
     """A diverged run's row."""
     return {
+        "format": FORMAT,
         "variant": variant,
         "seed": recipe.seed,
         "broke": reason,
@@ -138,11 +140,8 @@ def _broken_row(variant: str, recipe: Recipe, reason: str, where: dict) -> dict:
 def read_rows(path: Path, sweep: Sweep) -> list[dict]:
     """The rows of a file whose recipe is still the sweep's, in the sweep's order.
 
-    A truncated last line, left by a killed process or a full disk, is skipped with a warning.
-
-    Raises:
-        ValueError: if a row is not JSON, lacks results, its recipe cannot be built, or a variant and seed have two
-            rows; the message names the file and the line.
+    A truncated last line, left by a killed process or a full disk, is skipped with a warning. So is a row that is not
+    JSON, lacks results or has a recipe that cannot be built, and the second row of a variant and seed.
     """
     if not path.exists():
         return []
@@ -151,28 +150,39 @@ def read_rows(path: Path, sweep: Sweep) -> list[dict]:
     lines = whole.splitlines()
     if len(whole) < len(content):
         warnings.warn(f"{path}, line {len(lines) + 1} is truncated: its run does not count", stacklevel=2)
-    current, first = [], {}
+    rows, first = {}, {}
     for number, line in enumerate(lines, start=1):
         try:
-            row = json.loads(line)
-            row["variant"] = variant = OLD_NAMES.get(row["variant"], row["variant"])
-            seed, recipe = row["seed"], recipe_from_dict(row["recipe"])
-            counts = variant in sweep.recipes and recipe == replace(sweep.recipes[variant], seed=seed)
-            if "broke" not in row and (lacking := {"test_accuracy", *LAST} - row.keys()):
-                raise KeyError(*sorted(lacking))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            what = f"{path}, line {number} is not a row of this version"
-            raise ValueError(
-                f"{what}: {type(error).__name__}: {error}. Move the line into another file to run it again"
-            ) from error
-        if counts:
-            current.append(row)
-            if (line := first.setdefault((variant, seed), number)) < number:
-                raise ValueError(
-                    f"{path}, line {number} has the run of line {line}, {variant!r} with seed {seed}: keep one of them"
-                )
+            row, counts = _read_row(line, sweep, f"{path}, line {number} is not a row of this version: ")
+        except ValueError as error:
+            warnings.warn(f"{error}. Its run does not count", stacklevel=2)
+            continue
+        run = (row["variant"], row["seed"])
+        if counts and first.setdefault(run, number) < number:
+            what = f"{path}, line {number} has the run of line {first[run]}, {run[0]!r} with seed {run[1]}"
+            warnings.warn(f"{what}: that one counts", stacklevel=2)
+        elif counts:
+            rows[run] = row
     order = list(sweep.recipes)
-    return sorted(current, key=lambda row: (order.index(row["variant"]), row["seed"]))
+    return sorted(rows.values(), key=lambda row: (order.index(row["variant"]), row["seed"]))
+
+
+def _read_row(line: bytes, sweep: Sweep, odd: str) -> tuple[dict, bool]:
+    """A row, and whether its recipe is still the sweep's.
+
+    Raises:
+        ValueError: if it is none of this version; the message begins with ``odd``.
+    """
+    row = read_json(line, odd)
+    results = {} if "broke" in row else dict.fromkeys(("test_accuracy", *LAST), int | float)
+    for name, kind in {"variant": str, "seed": int, **results}.items():
+        if not isinstance(row.get(name), kind):
+            raise ValueError(f"{odd}its {name} is {row.get(name)!r:.60}" if name in row else f"{odd}it lacks {name}")
+    row["variant"] = OLD_NAMES.get(row["variant"], row["variant"])
+    with at_fault(odd):
+        recipe = recipe_from_dict(row.get("recipe"), row.get("format", 1))
+    wanted = sweep.recipes.get(row["variant"])
+    return row, wanted is not None and recipe == replace(wanted, seed=recipe.seed) and recipe.seed == row["seed"]
 
 
 def _whole_lines(content: bytes) -> bytes:
