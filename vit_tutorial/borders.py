@@ -33,7 +33,12 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def at_fault(
-    who: str, advice: str = "", *, kind: type[Exception] = ValueError, why: Callable[[Exception], str] = reason
+    who: str,
+    advice: str = "",
+    *,
+    kind: type[Exception] = ValueError,
+    why: Callable[[Exception], str] = reason,
+    memory: bool = False,
 ) -> Iterator[None]:
     """Whatever a library raises within this block is the fault of the file, the host or the person named in ``who``.
 
@@ -45,11 +50,12 @@ def at_fault(
         advice: ends it.
         kind: of the error that is raised instead; the first one stays its ``__cause__``.
         why: what to say of the first one.
+        memory: whether a lack of memory is its fault, too, because others are still to come.
     """
     try:
         yield
     except Exception as error:
-        if isinstance(error, Warning) or is_out_of_memory(error):
+        if isinstance(error, Warning) or (is_out_of_memory(error) and not memory):
             raise
         raise kind(f"{who}{why(error)}{advice}") from error
 
@@ -67,6 +73,15 @@ def read_json(content: bytes | str, who: str, advice: str = "") -> dict[str, Any
     return found
 
 
+@contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """A full disk says that it is full, but not in which file: here an OSError gets the name of ``path``."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
 def write_whole(path: str | Path, content: bytes) -> None:
     """Write beside ``path``, then rename, so that ``path`` is never incomplete; a failed attempt leaves nothing.
 
@@ -79,15 +94,14 @@ def write_whole(path: str | Path, content: bytes) -> None:
     target = Path(os.path.realpath(path))
     part = target.with_name(f".{target.name}.part")
     try:
-        if path.exists() and not path.is_file():
-            path.write_bytes(content)
-            return
-        part.write_bytes(content)
-        if target.exists():
-            shutil.copymode(target, part)
-        os.replace(part, target)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        with naming(path):
+            if path.exists() and not path.is_file():
+                path.write_bytes(content)
+                return
+            part.write_bytes(content)
+            if target.exists():
+                shutil.copymode(target, part)
+            os.replace(part, target)
     finally:
         with suppress(OSError):  # it was renamed, or never made
             part.unlink()

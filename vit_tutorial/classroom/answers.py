@@ -7,13 +7,13 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from vit_tutorial.borders import at_fault
 from vit_tutorial.old_names import current_name
 
 # A line that IPython understands and Python doesn't: a magic, a shell command, a question.
 MAGIC = re.compile(r"^(\s*)(?:[%!?].*|[\w, ]+=\s*[%!].*|[%\w.]+\?{1,2}\s*)$", re.MULTILINE)
 # Where a new statement may begin, for text that isn't Python as a whole.
 BEGINNING = re.compile(r"^(?=(?:@|def |class |import |from |[A-Za-z_]\w*\s*=|# ?%%|# In\[))", re.MULTILINE)
-UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # null bytes, a thousand parentheses
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ def parse(text: str) -> list[ast.stmt]:
     """A cell's syntax; magics count as ``pass``.
 
     Raises:
-        SyntaxError, ValueError, RecursionError, MemoryError: if it isn't Python.
+        ValueError: if it isn't Python: null bytes and a thousand parentheses aren't, either.
     """
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), at_fault("", why=_said, memory=True):
         warnings.simplefilter("ignore")  # a student's "\d" is not our concern
         try:
             return ast.parse(text).body
@@ -90,18 +90,23 @@ def statements(cells: Iterable[tuple[str, str]]) -> list[Statement]:
         text = re.sub(r"\w+", lambda name: current_name(name[0]), text)  # of an exercise that was renamed since
         try:
             found += _statements_of(text)
-        except UNPARSABLE:
+        except ValueError:
             for part in BEGINNING.split(text) if kind == "code" or BEGINNING.match(text) else ():
                 try:
                     found += _statements_of(part)
-                except UNPARSABLE as error:
-                    found.append(Statement(part, problem=_said(error)))
+                except ValueError as error:
+                    found.append(Statement(part, problem=str(error)))
     return found
 
 
 def _statements_of(text: str) -> list[Statement]:
-    found, nodes = [], parse(text)
-    for node in nodes:
+    with at_fault("", why=_said, memory=True):  # of what parse let through, unparse and symtable may refuse some
+        return _looked_at(text, parse(text))
+
+
+def _looked_at(text: str, nodes: list[ast.stmt]) -> list[Statement]:
+    found, lines = [], text.split("\n")
+    for i, node in enumerate(nodes):
         call = node.value if isinstance(node, ast.Assign | ast.Expr) else None
         if isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] == "exercise" and len(call.args) >= 2:
             name, answer = (ast.unparse(each).strip("'") for each in call.args[:2])
@@ -109,7 +114,10 @@ def _statements_of(text: str) -> list[Statement]:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) != answer:
                 found.append(_statement(node, f"{ast.unparse(node.targets[0])} = {answer}"))
         else:
-            found.append(_statement(node, _text_of(node, nodes, text)))
+            shared = _first_line(node) <= (nodes[i - 1].end_lineno if i else 0)
+            shared |= i + 1 < len(nodes) and _first_line(nodes[i + 1]) <= node.end_lineno
+            own = "\n".join(lines[_first_line(node) - 1 : node.end_lineno])
+            found.append(_statement(node, ast.unparse(node) if shared or MAGIC.search(own) else own))
     return found
 
 
@@ -119,12 +127,9 @@ def _said(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _text_of(node: ast.stmt, nodes: Sequence[ast.stmt], text: str) -> str:
-    """The lines of a statement, unless it shares them with another one, or they hold a magic."""
-    first = min([node.lineno, *(line.lineno for line in getattr(node, "decorator_list", ()))])
-    lines = "\n".join(text.split("\n")[first - 1 : node.end_lineno])
-    alone = sum(first <= other.end_lineno and other.lineno <= node.end_lineno for other in nodes) == 1
-    return lines if alone and not MAGIC.search(lines) else ast.unparse(node)
+def _first_line(node: ast.stmt) -> int:
+    """Of a statement with its decorators."""
+    return min([node.lineno, *(line.lineno for line in getattr(node, "decorator_list", ()))])
 
 
 def _statement(node: ast.stmt, text: str) -> Statement:

@@ -3,8 +3,10 @@
 import ast
 import csv
 import hashlib
+import io
 import itertools
 import json
+import math
 import os
 import subprocess
 import sys
@@ -20,6 +22,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from vit_tutorial.borders import at_fault, naming, read_json, write_whole
 from vit_tutorial.classroom.answers import Answer, Statement, find_answer, statements
 from vit_tutorial.classroom.handouts import book_folder, chapter_cells, chosen_chapters, refuse_unknown
 from vit_tutorial.classroom.judge import load_exercises
@@ -88,8 +91,8 @@ class Judge:
             reply = self._process.stdout.readline()
         except BrokenPipeError:
             reply = ""
-        if reply:
-            return json.loads(reply)
+        with suppress(ValueError):
+            return read_json(reply, "")
         self.close()
         return {"status": "crashed", "hint": "it took the judge down with it", "seconds": 0.0}
 
@@ -118,12 +121,11 @@ def read_points(path: str | Path) -> dict[str, float]:
     Raises:
         ValueError: if it isn't TOML, or a value isn't a number of at least 0.
     """
-    try:
-        points = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path}: {error}") from None
+    content = Path(path).read_bytes()
+    with at_fault(f"{path}: "):
+        points = tomllib.loads(content.decode("utf-8-sig"))
     for name, value in points.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
             raise ValueError(f"{path}: the points of {name} must be a number, 0 or more, got {value!r}")
     return {current_name(name): value for name, value in points.items()}
 
@@ -181,10 +183,12 @@ def grade(
         earned = points[name] if verdict["status"] == "right" else 0
         origin = {"source": answer.source, "path": path, "worth": points[name], "note": notes.get(student, "")}
         grades.append(Grade(student, name, earned, **verdict, **origin))
-    with open(out, "w", newline="", encoding="utf-8-sig") as file:  # the mark shows spreadsheets that it is UTF-8
-        table = csv.writer(file)
-        table.writerow(COLUMNS)
-        table.writerows([_harmless(getattr(row, column)) for column in COLUMNS] for row in grades)
+    file = io.StringIO()
+    table = csv.writer(file)
+    table.writerow(COLUMNS)
+    table.writerows([_harmless(getattr(row, column)) for column in COLUMNS] for row in grades)
+    # Its mark shows spreadsheets that it is UTF-8; a name may hold what is no text.
+    write_whole(out, file.getvalue().encode("utf-8-sig", "backslashreplace"))
     out.with_name(f"{out.name}.partial").unlink(missing_ok=True)
     return grades
 
@@ -258,7 +262,14 @@ def _found_in(file: File, own: Sequence[Statement], names: Sequence[str], known:
     if file.problem:
         return dict.fromkeys(names, Answer(status="unreadable", hint=file.problem))
     asked = [name for name in names if file.only in ("", name)]
-    return {name: find_answer(name, [*book.get(known[name], ()), *own], known) for name in asked}
+    found = {}
+    for name in asked:
+        try:
+            with at_fault("its statements lead too far: ", memory=True):
+                found[name] = find_answer(name, [*book.get(known[name], ()), *own], known)
+        except ValueError as error:
+            found[name] = Answer(status="unreadable", hint=str(error))
+    return found
 
 
 def _separated(student: str, found: list[tuple[File, dict]]) -> tuple[dict[str, list], str]:
@@ -283,8 +294,10 @@ def _separated(student: str, found: list[tuple[File, dict]]) -> tuple[dict[str, 
 
 def _content(answer: Answer) -> frozenset[str]:
     """What an answer states, whatever the order, the layout, the comments and the imports."""
-    nodes = ast.parse(answer.source).body
-    return frozenset(ast.dump(node) for node in nodes if not isinstance(node, ast.Import | ast.ImportFrom))
+    with suppress(ValueError), at_fault(""):  # as it is, if it is nested too deeply
+        nodes = ast.parse(answer.source).body
+        return frozenset(ast.dump(node) for node in nodes if not isinstance(node, ast.Import | ast.ImportFrom))
+    return frozenset([answer.source])
 
 
 def _key(name: str, answer: Answer, limits: Limits) -> str:
@@ -313,8 +326,9 @@ def _judged(wanted: Mapping, limits: Limits, exercises: str, partial: Path, jobs
 
         def keep(task: Future) -> None:
             verdicts[tasks[task]] = task.result()
-            file.write(json.dumps({tasks[task]: task.result()}) + "\n")
-            file.flush()
+            with naming(partial):
+                file.write(json.dumps({tasks[task]: task.result()}) + "\n")
+                file.flush()
 
         tasks = {pool.submit(judged, *each): key for key, each in left.items()}
         try:
@@ -339,10 +353,7 @@ def _judged_before(partial: Path) -> tuple[dict[str, dict], bool]:
     text = partial.read_text(encoding="utf-8", errors="replace") if partial.exists() else ""
     verdicts = {}
     for line in text.splitlines():
-        with suppress(ValueError, RecursionError):
-            loaded = json.loads(line)
-            if isinstance(loaded, dict):
-                verdicts |= {
-                    key: each for key, each in loaded.items() if isinstance(each, dict) and set(each) == VERDICT
-                }
+        with suppress(ValueError):
+            loaded = read_json(line, "")
+            verdicts |= {key: each for key, each in loaded.items() if isinstance(each, dict) and set(each) == VERDICT}
     return verdicts, not text or text.endswith("\n")

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from vit_tutorial.classroom.answers import UNPARSABLE, parse, read_cell
+from vit_tutorial.borders import write_whole
+from vit_tutorial.classroom.answers import parse, read_cell
 from vit_tutorial.exercises.contents import CHAPTERS
 
 PLACES = [Path(__file__).resolve().parents[i] / "notebooks" for i in (1, 2)]  # of a wheel, and of a clone
@@ -116,7 +117,7 @@ def write_handouts(
         made[out / f"{stem}.ipynb"] = json.dumps(notebook, ensure_ascii=False, indent=1) + "\n"
     out.mkdir(parents=True, exist_ok=True)
     for file, text in made.items():
-        file.write_text(text, encoding="utf-8")
+        write_whole(file, text.encode())
     return list(made)
 
 
@@ -217,7 +218,7 @@ def _links(first: str, stems: Sequence[str], url: str) -> Callable[[re.Match], s
 
 def _plain(code: str) -> str:
     """Code without its layout, so that it can be compared."""
-    with suppress(*UNPARSABLE):
+    with suppress(ValueError):
         code = ast.unparse(ast.Module(parse(code), []))
     return re.sub(r"\s", "", code)
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from vit_tutorial.borders import at_fault, reason
 from vit_tutorial.classroom.sandbox import Limits, hide_from_children, read_left, run_sandboxed
 from vit_tutorial.classroom.trace import read_trace, write_trace
 from vit_tutorial.exercises.contents import CHAPTERS
@@ -126,9 +127,10 @@ def _verdict(task: Exercise, trace: Path, ended: str, limits: Limits) -> tuple[s
         return "time", f"it didn't end within {limits.seconds} s: is there an endless loop?"
     failed = trace.with_suffix(".failed")
     if not ended and failed.exists():
-        status, hint = json.loads(read_left(failed))
-        if status in ("broken", "refused", "output", "memory"):  # an answer may have written something else
-            return status, str(hint)[:MOST_SAID]
+        with suppress(ValueError), at_fault(""):  # an answer may have written something else
+            status, hint = json.loads(read_left(failed))
+            if status in ("broken", "refused", "output", "memory"):
+                return status, str(hint)[:MOST_SAID]
     elif not ended:
         with suppress(ValueError):
             return verdict(task, read_trace(task, trace))
@@ -264,7 +266,8 @@ def load_exercises(path: str | Path) -> Mapping[str, Exercise]:
     if spec is None or not Path(path).is_file():
         raise ValueError(f"there is no Python file {path}")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with at_fault(f"{path} cannot be run: ", why=lambda error: f"{type(error).__name__}: {reason(error)}"):
+        spec.loader.exec_module(module)
     if not isinstance(getattr(module, "EXERCISES", None), dict):
         raise ValueError(f"{path} has no dictionary EXERCISES")
     return module.EXERCISES

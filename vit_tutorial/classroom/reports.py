@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from vit_tutorial.borders import write_whole
 from vit_tutorial.classroom.grading import Grade
 from vit_tutorial.classroom.similarity import alike
 
@@ -75,10 +76,14 @@ def write_reports(folder: str | Path, grades: Sequence[Grade]) -> Path:
     links = {}
     for number, (student, own) in enumerate(by_student.items(), 1):
         links[student] = f"students/{number:03}-{re.sub(r'[^-.a-zA-Z0-9]+', '-', student)[:60]}.html"
-        (folder / links[student]).write_text(_student_page(student, own), encoding="utf-8")
+        write_whole(folder / links[student], _bytes(_student_page(student, own)))
     page = folder / "class.html"
-    page.write_text(_class_page(by_student, grades, links), encoding="utf-8")
+    write_whole(page, _bytes(_class_page(by_student, grades, links)))
     return page
+
+
+def _bytes(page: str) -> bytes:
+    return page.encode(errors="backslashreplace")  # a name may hold what is no text
 
 
 def _page(title: str, *parts: str) -> str:

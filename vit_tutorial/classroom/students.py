@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from vit_tutorial.borders import write_whole
 from vit_tutorial.classroom.answers import Answer, find_answer, read_cell, statements
 from vit_tutorial.classroom.handouts import EXERCISE, book_folder
 from vit_tutorial.classroom.judge import define, guarded, verdict
@@ -74,7 +75,7 @@ def hand_in(among: Mapping[str, Exercise] | None = None) -> Path:
     answers = {name: dict(zip(columns, (*row[1:], row[0].source), strict=True)) for name, row in rows.items()}
     content = {"format": FORMAT, "version": VERSION, "student": student}
     content |= {"package": metadata.version("vit-tutorial"), "answers": answers}
-    file.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    write_whole(file, (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode(errors="backslashreplace"))
     _show(rows)
     if not student:
         print("There's no name in it: write yours into the cell at the top, run that, and run this again.")

@@ -3,21 +3,24 @@
 import io
 import json
 import re
+import time
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 
+from vit_tutorial.borders import at_fault
 from vit_tutorial.classroom.answers import read_cell
 from vit_tutorial.old_names import current_name
 
 FORMAT = "vit-tutorial hand-in"
 LARGEST, DEEPEST = 50_000_000, 3  # bytes of a file, zips inside of zips
+MOST_BYTES, MOST_FILES = 10 * LARGEST, 2_000  # of all that is in one handed-in zip, and in the zips in it
+MOST_CODE, MOST_SECONDS = 500_000, 10.0  # characters in a file's cells; to look for cells in a damaged notebook
 READ = {".ipynb", ".py", ".json", ".txt", ""}
 OTHER = "this is neither a notebook nor a .py file nor a hand-in file"
-UNREADABLE = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, OSError, EOFError, TypeError)
 STUDENT = re.compile(r"""^STUDENT\s*=\s*(?:(["'])(?P<name>(?:\\.|[^\\\n])*?)\1|(?P<number>\d+))""", re.MULTILINE)
 JUNK = re.compile(r"(^|/)(__MACOSX|__pycache__|\.[^/]*)(/|$)")
 # Moodle: "Ada Lovelace_4711_assignsubmission_file_"; Canvas: "lovelaceada_LATE_4711_815_".
@@ -74,32 +77,60 @@ def _below(path: Path) -> Iterator[tuple[str, float, bytes | str]]:
     for file in [path] if path.is_file() else sorted(path.rglob("*")):
         name = file.relative_to(top).as_posix()
         if file.is_file() and not file.is_symlink() and not JUNK.search(name):
-            yield from _unpacked(name, file.stat().st_mtime, file.stat().st_size, file.read_bytes)
+            yield from _unpacked(
+                name, file.stat().st_mtime, file.stat().st_size, file.read_bytes, of_class=file == path
+            )
 
 
-def _unpacked(name: str, time: float, size: int, read: Callable[[], bytes], depth: int = 0) -> Iterator:
+@dataclass
+class _Room:
+    """What one student's zip may still unpack, whatever zips are in it."""
+
+    size: int = MOST_BYTES
+    files: int = MOST_FILES
+
+
+def _unpacked(
+    name: str,
+    when: float,
+    size: int,
+    read: Callable[[], bytes],
+    depth: int = 0,
+    room: _Room | None = None,
+    of_class: bool = False,
+) -> Iterator[tuple[str, float, bytes | str]]:
     """The file itself, or those in the zip that it is; nothing is written to the disk."""
-    kind = PurePosixPath(name).suffix.lower()
+    kind, room = PurePosixPath(name).suffix.lower(), room or _Room()
     zipped = kind == ".zip"
+    room.size, room.files = room.size - size, room.files - 1
     if not zipped and kind not in READ:
-        yield name, time, OTHER
-    elif size > LARGEST * (10 if zipped else 1) or depth > DEEPEST:
-        yield name, time, f"larger than {LARGEST / 1e6:.0f} MB, or zipped {DEEPEST} times"
+        yield name, when, OTHER
+    elif size > (MOST_BYTES if zipped else LARGEST) or depth > DEEPEST:
+        yield name, when, f"larger than {LARGEST / 1e6:.0f} MB, or zipped {DEEPEST} times"
+    elif room.size < 0 or room.files < 0:
+        yield name, when, f"with it, its zip holds more than {MOST_BYTES / 1e6:.0f} MB or {MOST_FILES:,} files"
     else:
         try:
-            content = read()
-            if not zipped:
-                yield name, time, content
-                return
-            with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                for entry in archive.infolist():
-                    inner = entry.filename.replace("\\", "/")
-                    if not entry.is_dir() and not JUNK.search(inner):
-                        stamp = float("".join(f"{part:02}" for part in entry.date_time))
-                        inner, opened = f"{name[: -len(kind)]}/{inner}", partial(archive.read, entry)
-                        yield from _unpacked(inner, stamp, entry.file_size, opened, depth + 1)
-        except UNREADABLE as error:
-            yield name, time, f"broken, or part of a broken zip: {error}"
+            with at_fault("broken, or part of a broken zip: ", memory=True):
+                content = read()
+                archive = zipfile.ZipFile(io.BytesIO(content)) if zipped else None
+        except ValueError as error:
+            content, archive = str(error), None
+        if archive is None:
+            yield name, when, content
+            return
+        for entry in archive.infolist()[: None if of_class else room.files + 1]:
+            inner = entry.filename.replace("\\", "/")
+            if not entry.is_dir() and not JUNK.search(inner):
+                stamp = float("".join(f"{part:02}" for part in entry.date_time))
+                inside = f"{name[: -len(kind)]}/{inner}", stamp, entry.file_size, partial(_entry, archive, entry)
+                yield from _unpacked(*inside, depth + 1, None if of_class else room)
+
+
+def _entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+    """A file of a zip, a little at a time: packed in some ways, it might unpack to more than the zip says."""
+    with archive.open(entry) as file:
+        return b"".join(iter(partial(file.read, 4096), b""))
 
 
 def _without_common_folder(found: list) -> list:
@@ -119,7 +150,10 @@ def _read(name: str, content: bytes | str) -> list[File]:
     try:
         if isinstance(content, str):
             raise ValueError(content)
-        cells, answers, signed = _contents(_decoded(content), PurePosixPath(name).suffix.lower())
+        with at_fault("", memory=True):  # the others are still to come
+            cells, answers, signed = _contents(_decoded(content), PurePosixPath(name).suffix.lower())
+        if (most := sum(len(text) for _, text in cells) + sum(map(len, answers.values()))) > MOST_CODE:
+            raise ValueError(f"{most:,} characters of code and text, and no more than {MOST_CODE:,} are read")
     except ValueError as error:
         if str(error) == OTHER and not student:
             return []  # a list of names, a photo: nobody's
@@ -153,8 +187,9 @@ def _contents(text: str, suffix: str) -> tuple[list[tuple[str, str]], dict[str, 
         cells = [("code", text)]
         return cells, {}, _signature(cells)
     try:
-        loaded = json.loads(text)
-    except (ValueError, RecursionError):
+        with at_fault(""):
+            loaded = json.loads(text)
+    except ValueError:
         if cells := _salvaged(text):
             return cells, {}, _signature(cells)
         raise ValueError("broken JSON, with no cell left to read") from None
@@ -179,16 +214,15 @@ def _contents(text: str, suffix: str) -> tuple[list[tuple[str, str]], dict[str, 
 
 def _salvaged(text: str) -> list[tuple[str, str]]:
     """The cells of a truncated or damaged notebook, as far as they can be read."""
-    cells, kind, decoder = [], "code", json.JSONDecoder()
+    cells, kind, decoder, end = [], "code", json.JSONDecoder(), time.monotonic() + MOST_SECONDS
     for match in re.finditer(r'"cell_type"\s*:\s*"(\w+)"|"source"\s*:\s*(?=[\["])', text):
         if match[1]:
             kind = match[1]
             continue
-        try:
-            source, _ = decoder.raw_decode(text, match.end())
-        except ValueError:
-            continue
-        cells.append(read_cell({"cell_type": kind, "source": source}))
+        if time.monotonic() > end:
+            break
+        with suppress(ValueError), at_fault(""):
+            cells.append(read_cell({"cell_type": kind, "source": decoder.raw_decode(text, match.end())[0]}))
     return cells
 
 

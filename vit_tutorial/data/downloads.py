@@ -9,12 +9,14 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from filelock import FileLock, Timeout
 from tqdm import tqdm
+
+from vit_tutorial.borders import at_fault
 
 SLOW = 300_000  # bytes a second: a mirror that stays below it
 WINDOW = 10  # for so many seconds, or keeps silent as long, is left for the next one
@@ -181,22 +183,17 @@ def _span(response: "requests.Response", have: int) -> tuple[int, int | None]:
     return 0, response.raw.length_remaining  # a host may ignore what was asked for, and send all
 
 
-@contextmanager
-def _host_s_fault() -> Iterator[None]:
-    """Whatever goes wrong in here is the host's fault, or the network's: a redirect may be nonsense, too."""
-    from http.client import HTTPException
-
-    from urllib3.exceptions import HTTPError
-
+def _host_s_fault() -> AbstractContextManager[None]:
+    """Whatever goes wrong in here is the host's fault, or the network's."""
     around = sys.exception()
-    try:
-        yield
-    except (OSError, ValueError, HTTPError, HTTPException) as error:
-        inner: BaseException = error  # the libraries in between wrap it three times over
-        while inner.__context__ and inner.__context__ is not around:
-            inner = inner.__context__
-        said = inner.strerror if isinstance(inner, OSError) and inner.strerror else str(inner)
-        raise HostFault(" ".join(said.split()) or type(inner).__name__) from error
+
+    def innermost(error: BaseException) -> str:  # the libraries in between wrap it three times over
+        while error.__context__ and error.__context__ is not around:
+            error = error.__context__
+        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return " ".join(said.split()) or type(error).__name__
+
+    return at_fault("", kind=HostFault, why=innermost)
 
 
 def _bar(name: str, have: int, total: int | None, progress: bool) -> tqdm:

@@ -7,6 +7,7 @@ import uuid
 import warnings
 import zipfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import torch
 from jaxtyping import Bool, Int64, UInt8
 from torch import Tensor
 
+from vit_tutorial.borders import at_fault
 from vit_tutorial.data.copies import NOT_FOUND, contents
 from vit_tutorial.data.headers import UnreadableImages, check_headers, stop_if_unreadable
 from vit_tutorial.data.images import Dataset, ImageFiles, decode_all, find_faults
@@ -314,12 +316,9 @@ def decode_cached(dataset: ImageFiles, cache: Path) -> UInt8[Tensor, "num 3 H W"
         ValueError: if a file is not a whole image, or sizes differ and no ``img_size`` is given.
     """
     mark = _fingerprint(dataset)
-    try:
-        with open(cache, "rb") as file, np.load(file) as kept:
-            if str(kept["mark"]) == mark:
-                return torch.from_numpy(kept["images"])
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        pass  # there is none, or a damaged one
+    with suppress(ValueError), at_fault("", memory=True), open(cache, "rb") as file, np.load(file) as kept:
+        if str(kept["mark"]) == mark:  # else it is an older one; there may be none, or a damaged one
+            return _images(kept["images"], len(dataset))
     images = decode_all(dataset.files, dataset.img_size, progress=True)
     part = cache.with_name(f".{uuid.uuid4().hex}.npz")
     try:
@@ -332,6 +331,12 @@ def decode_cached(dataset: ImageFiles, cache: Path) -> UInt8[Tensor, "num 3 H W"
     except OSError as error:
         warnings.warn(f"{cache} cannot be written ({error}), so every load decodes all images anew", stacklevel=2)
     return images
+
+
+def _images(stored: np.ndarray, num: int) -> UInt8[Tensor, "num 3 H W"]:
+    if stored.dtype != np.uint8 or stored.ndim != 4 or stored.shape[:2] != (num, 3):
+        raise ValueError(f"{num} images must be bytes of shape ({num}, 3, H, W), got {stored.dtype} of {stored.shape}")
+    return torch.from_numpy(stored)
 
 
 def _fingerprint(dataset: ImageFiles) -> str:

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from vit_tutorial.borders import at_fault
 from vit_tutorial.data.layout import images_in
 
 CLASS_COLUMNS = {  # what a column with the classes is called, without case and punctuation
@@ -87,17 +88,12 @@ def _read(table: Path) -> tuple[list[str], list[list[str]]]:
     content = table.read_bytes()
     if content.startswith(b"PK\x03\x04"):
         raise ValueError(f"{table} is a spreadsheet or a zip file: save the table as CSV")
-    try:
+    with at_fault(f"{table} is not in UTF-8: ", ". Save it as CSV in UTF-8"):
         text = content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
-        first = text.lstrip().partition("\n")[0]
-        delimiter = max(",;\t|", key=first.count)
-        rows = [
-            row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if any(map(str.strip, row))
-        ]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{table} is not in UTF-8: save it as CSV in UTF-8") from error
-    except csv.Error as error:
-        raise ValueError(f"{table} is no CSV file: {error}") from error
+    first = text.lstrip().partition("\n")[0]
+    with at_fault(f"{table} is no CSV file: "):
+        found = list(csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t|", key=first.count)))
+    rows = [row for row in found if any(map(str.strip, row))]
     if not rows or len(rows[0]) < 2:
         found = f"its first row is {rows[0]}" if rows else "it is empty"
         raise ValueError(f"{table} needs a column with files and one with classes; {found}")

@@ -1,7 +1,6 @@
 """Weights that others have trained: fetched once, checked, and made to fit (chapter 9)."""
 
 import pickle
-import struct
 from dataclasses import dataclass, replace
 from math import isqrt, prod
 from pathlib import Path
@@ -9,10 +8,10 @@ from pathlib import Path
 import torch
 from jaxtyping import Float
 from PIL import Image
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from vit_tutorial.borders import at_fault, reason
 from vit_tutorial.data import data_root
 from vit_tutorial.data.sources import WEIGHTS, fetch_files, weights_file
 from vit_tutorial.model import ViT
@@ -22,8 +21,6 @@ from vit_tutorial.pretrained.state_dicts import convert, from_state_dict, read_s
 from vit_tutorial.validate import check_option, to_pair
 
 NAMES = WEIGHTS
-# What torch.load raises on bytes that are none of its own: it takes them for instructions, and stumbles anywhere.
-DAMAGED = (RuntimeError, EOFError, LookupError, ValueError, struct.error, pickle.UnpicklingError)
 
 
 @dataclass(frozen=True)
@@ -181,22 +178,18 @@ def _read(path: Path) -> dict[str, Tensor]:
         path.open("rb").close()
     except PermissionError as error:  # it says nothing about what is in the file
         raise PermissionError(f"{path} cannot be opened: {error.strerror}. Ask for the right to read it") from error
-    try:
+    with at_fault(f"{path} is damaged, or no file of weights: ", why=_why):
         if path.suffix == ".safetensors":
             return load_file(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise ValueError(
-            f"{path} is damaged, or holds more than tensors, which could run code of its author"
-        ) from error
-    except (SafetensorError, OSError, *DAMAGED) as error:
-        raise ValueError(f"{path} is damaged, or no file of weights: {_reason(error)}") from error
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         inside = ", ".join(map(str, list(state)[:6])) if isinstance(state, dict) else type(state).__name__
         raise ValueError(f"{path} isn't a state dict, but holds {inside}. Save the state dict in it by itself")
     return state
 
 
-def _reason(error: Exception) -> str:
+def _why(error: Exception) -> str:
     """The first sentence of what torch has to say."""
-    return str(error).strip().partition(". ")[0].partition("\n")[0].rstrip(".") or type(error).__name__
+    if isinstance(error, pickle.UnpicklingError):
+        return "it holds more than tensors, which could run code of its author"
+    return reason(error).partition(". ")[0].rstrip(".")
