@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 PIECE = 2**13  # bytes that a slow host sends at once
@@ -108,8 +108,9 @@ def local_host(files: dict[str, bytes]) -> Iterator[Host]:
 
 
 @contextmanager
-def answers(raw: bytes) -> Iterator[str]:
-    """The address of a host that answers each request with these bytes, and hangs up."""
+def answers(raw: bytes, then: bytes = b"", pause: float = 0.05) -> Iterator[str]:
+    """The address of a host that answers each request with these bytes, and hangs up, or goes on with ``then``."""
+    ended = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -118,12 +119,15 @@ def answers(raw: bytes) -> Iterator[str]:
                     connection, _ = server.accept()
                 except OSError:  # it is closed
                     return
-                with connection:
+                with connection, suppress(OSError):  # the other side has hung up
                     connection.recv(2**16)
                     connection.sendall(raw)
+                    while then and not ended.wait(pause):
+                        connection.sendall(then)
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{server.getsockname()[1]}/file"
+        ended.set()
         server.shutdown(socket.SHUT_RDWR)
         thread.join()

@@ -412,6 +412,36 @@ def test_an_answer_that_is_none_is_the_host_s_fault(host, tmp_path, raw):
     assert (tmp_path / "file").read_bytes() == CONTENT
 
 
+@pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\nX: ", OK + b"Transfer-Encoding: chunked\r\n\r\n1;"])
+def test_a_host_that_sends_a_byte_now_and_then_is_given_up(host, tmp_path, monkeypatch, head):
+    """No read is ever silent for long: the first never ends its headers, the second the length of a chunk."""
+    monkeypatch.setattr(downloads, "TIMEOUT", 0.2)
+    with answers(head, then=b"x") as url:
+        with pytest.raises(HostFault, match=f"^{url}: timed out$"):
+            download([url], tmp_path / "file", MD5, progress=False)
+        download([url, host.url("file")], tmp_path / "file", MD5, progress=False)
+    assert (tmp_path / "file").read_bytes() == CONTENT
+
+
+def test_even_the_last_mirror_has_a_least_speed(host, tmp_path, monkeypatch):
+    monkeypatch.setattr(downloads, "SLOWEST", 500_000)
+    host.ways["file"] = Way(speed=50_000)
+    with pytest.raises(HostFault, match=r"file: only \d+ kB/s$"):
+        download([host.url("file")], tmp_path / "file", MD5, progress=False)
+
+
+@pytest.mark.parametrize(
+    "head", [b"Content-Length: 999999999999\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n", b"\r\n"]
+)
+def test_a_host_that_sends_without_end_is_left(host, tmp_path, head):
+    with answers(OK + head, then=b"10000\r\n" + bytes(2**16) + b"\r\n", pause=0.0) as url:
+        with pytest.raises(HostFault, match=r"it (would send 999,999,999,999 bytes|sent more than the 300,000 bytes)"):
+            download([url], tmp_path / "file", MD5, progress=False, most=300_000)
+        assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 2 * 300_000
+        download([url, host.url("file")], tmp_path / "file", MD5, progress=False, most=300_000)
+    assert (tmp_path / "file").read_bytes() == CONTENT
+
+
 def test_the_reason_is_the_host_s_and_not_what_went_wrong_before(tmp_path):
     try:
         raise RuntimeError("long ago")

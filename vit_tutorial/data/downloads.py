@@ -6,11 +6,13 @@ import math
 import os
 import re
 import shutil
-import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from filelock import FileLock, Timeout
@@ -22,6 +24,7 @@ SLOW = 300_000  # bytes a second: a mirror that stays below it
 WINDOW = 10  # for so many seconds, or keeps silent as long, is left for the next one
 CONNECT = 5  # seconds for a connection, to each of a host's addresses
 TIMEOUT = 30  # seconds that the last mirror may keep silent, before that counts as a break
+SLOWEST = 1_000  # bytes a second: below that, even the last mirror's bytes count as a break
 BREAKS = 4  # in a row, without much arriving in between, that the last mirror may have
 PAUSE = 1.0  # seconds after the first of them, and twice as many after each further one
 CHUNK = 2**16  # bytes
@@ -39,11 +42,18 @@ class TooSlow(HostFault):
     """The host would send it, given more time."""
 
 
-def download(urls: Sequence[str], path: Path, checksum: str, progress: bool = True, patience: float = math.inf) -> str:
+def download(
+    urls: Sequence[str],
+    path: Path,
+    checksum: str,
+    progress: bool = True,
+    patience: float = math.inf,
+    most: int = 2**40,
+) -> str:
     """Fetch one file from the first of several mirrors that sends it fast enough, else from any that sends it at all.
 
-    A mirror that is slow, falls silent or breaks off is left while another remains. The last one is used at any speed;
-    if it fails, so are those that had sent something. What has arrived stays in ``path`` with ``.part`` at its
+    A mirror that is slow, falls silent or breaks off is left while another remains. The last one may be slower; if it
+    fails, so are those that had sent something. What has arrived stays in ``path`` with ``.part`` at its
     end: the next mirror, or the next call, goes on from there, and the checksum of the whole decides.
 
     Args:
@@ -52,6 +62,7 @@ def download(urls: Sequence[str], path: Path, checksum: str, progress: bool = Tr
         checksum: of the file, such as ``"md5:…"`` or ``"sha256:…"``; its first digits are enough.
         progress: whether to show a progress bar.
         patience: seconds after which to give up, or as soon as it is clear that they won't be enough.
+        most: bytes that the file may have; a host that sends more is left.
 
     Returns:
         The name of the host that sent it.
@@ -76,7 +87,7 @@ def download(urls: Sequence[str], path: Path, checksum: str, progress: bool = Tr
         while True:
             before = _size(part)
             try:
-                _receive(url, part, is_last, progress, deadline)
+                _receive(url, part, is_last, progress, deadline, most)
             except HostFault as fault:
                 failures[url] = str(fault)
                 kind = TooSlow if isinstance(fault, TooSlow) else kind
@@ -97,13 +108,13 @@ def download(urls: Sequence[str], path: Path, checksum: str, progress: bool = Tr
     raise kind("; ".join(f"{url}: {reason}" for url, reason in failures.items()))
 
 
-def _receive(url: str, part: Path, is_last: bool, progress: bool, deadline: float) -> None:
+def _receive(url: str, part: Path, is_last: bool, progress: bool, deadline: float, most: int) -> None:
     """Fetch what ``part`` lacks; from the last mirror across breaks, as long as each try brings it further."""
     start = furthest = _size(part)
     breaks = 0
     while True:
         try:
-            return _append(url, part, is_last, progress, deadline)
+            return _append(url, part, is_last, progress, deadline, most)
         except TooSlow:
             raise
         except HostFault:
@@ -115,50 +126,87 @@ def _receive(url: str, part: Path, is_last: bool, progress: bool, deadline: floa
         time.sleep(PAUSE * 2 ** max(breaks - 1, 0))
 
 
-def _append(url: str, part: Path, is_last: bool, progress: bool, deadline: float) -> None:
+def _append(url: str, part: Path, is_last: bool, progress: bool, deadline: float, most: int) -> None:
     """Ask once for what ``part`` lacks, and append what arrives."""
     import requests  # takes a while
 
     have = _size(part)
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
-    with _host_s_fault():
-        timeout = CONNECT, TIMEOUT if is_last else WINDOW
-        response = requests.get(url, headers=headers, stream=True, timeout=timeout)
+    silence = TIMEOUT if is_last else WINDOW
+    ask = partial(requests.get, url, headers=headers, stream=True, timeout=(CONNECT, silence))
+    response = _within(4 * silence, ask)  # it may send us on to others
     with response:
         if have and response.status_code == 416:
             return  # there is no more
         have, total = _span(response, have)
+        if (total or 0) > most:
+            raise HostFault(f"it would send {total:,} bytes, and the file has no more than {most:,}")
         # A host that sends all again may be slower or break off earlier: the longer file stays.
         target = part if have or not _size(part) else part.with_suffix(".again")
         name = f"{part.stem} from {urlsplit(response.url).hostname}"
         try:
             with target.open("ab" if have else "wb") as file, _bar(name, have, total, progress) as bar:
-                for chunk in _chunks(response, have, total, is_last, deadline, bar):
+                for chunk in _chunks(response, have, total, most, is_last, deadline, bar):
                     file.write(chunk)
         finally:
             if target != part and _size(target) > _size(part):
                 os.replace(target, part)
 
 
+def _within(seconds: float, ask: Callable[[], Any]) -> Any:
+    """What a host answers; whatever goes wrong is its fault, or the network's.
+
+    The libraries' own limits start anew with each byte, so a host could send one now and then for ever. Here a thread
+    asks, and is left alone with it if that takes too long.
+    """
+    answers, faults = [], []
+
+    def work() -> None:
+        try:
+            with at_fault("", kind=HostFault, why=_innermost):
+                answers.append(ask())
+        except Exception as fault:
+            faults.append(fault)
+
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    worker.join(seconds)
+    for fault in faults:
+        raise fault
+    if not answers:
+        raise HostFault("timed out")
+    return answers[0]
+
+
+def _innermost(error: BaseException) -> str:
+    """What the first error said, which the libraries in between have wrapped three times over."""
+    while error.__context__:
+        error = error.__context__
+    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(said.split()) or type(error).__name__
+
+
 def _chunks(
-    response: "requests.Response", have: int, total: int | None, is_last: bool, deadline: float, bar: tqdm
+    response: "requests.Response", have: int, total: int | None, most: int, is_last: bool, deadline: float, bar: tqdm
 ) -> Iterator[bytes]:
-    """What a host sends, as it arrives, unless that takes too long or breaks off."""
+    """What a host sends, as it arrives, unless that takes too long, breaks off or is more than ``most``."""
     begun = since = time.monotonic()
     first = then = have
+    silence, slow, kind = (TIMEOUT, SLOWEST, HostFault) if is_last else (WINDOW, SLOW, TooSlow)
     while True:
-        with _host_s_fault():
-            chunk = response.raw.read1(CHUNK)
+        chunk = _within(2 * silence, partial(response.raw.read1, CHUNK))
         if not chunk:
             break
+        have, now = have + len(chunk), time.monotonic()
+        if have > most:
+            raise HostFault(f"it sent more than the {most:,} bytes that the file may have")
         yield chunk
         bar.update(len(chunk))
-        have, now = have + len(chunk), time.monotonic()
         if now - since < WINDOW and now < deadline:
             continue
         lately, speed = (have - then) / (now - since), (have - first) / (now - begun)
-        if lately < SLOW and not is_last:
-            raise TooSlow(f"only {lately / 1000:.0f} kB/s")
+        if lately < slow:
+            raise kind(f"only {lately / 1000:.0f} kB/s")
         left = 0 if total is None else (total - have) / speed
         minutes = "?" if total is None else math.ceil(left / 60)
         more = f"{minutes} minute{'s' * (minutes != 1)}"
@@ -181,19 +229,6 @@ def _span(response: "requests.Response", have: int) -> tuple[int, int | None]:
     if response.status_code != 200:
         raise HostFault(f"{response.status_code} {response.reason or ''}".strip())
     return 0, response.raw.length_remaining  # a host may ignore what was asked for, and send all
-
-
-def _host_s_fault() -> AbstractContextManager[None]:
-    """Whatever goes wrong in here is the host's fault, or the network's."""
-    around = sys.exception()
-
-    def innermost(error: BaseException) -> str:  # the libraries in between wrap it three times over
-        while error.__context__ and error.__context__ is not around:
-            error = error.__context__
-        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        return " ".join(said.split()) or type(error).__name__
-
-    return at_fault("", kind=HostFault, why=innermost)
 
 
 def _bar(name: str, have: int, total: int | None, progress: bool) -> tqdm:

@@ -21,6 +21,7 @@ CIFAR_MIRRORS = (
     "https://air-example-data.s3.amazonaws.com/cifar-10-python.tar.gz",
 )
 WEIGHTS = ("vit_b_16", "vit_b_32", "vit_l_16", "vit_l_32")  # torchvision's that were trained on ImageNet-1k alone
+MOST_WEIGHTS = 1_300_000_000  # bytes; the large models have 1.2 GB
 TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
 VAL_IMAGES = 5_000  # of the training images of MNIST and CIFAR-10
 MNIST_FILES = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
@@ -59,8 +60,8 @@ def fetch_files(name: str, root: Path, download: bool = True, progress: bool = T
         root, folder, files = file.parents[2], f"{file.parents[1].name}/checkpoints", [file.name]
 
     def fetch_into(part: Path) -> Path:
-        for urls, packed, checksum in _archives(name):
-            hosts.append(downloads.download(urls, part / packed, checksum, progress, patience))
+        for urls, packed, checksum, most in _archives(name):
+            hosts.append(downloads.download(urls, part / packed, checksum, progress, patience, most))
             if name not in WEIGHTS:
                 from torchvision.datasets.utils import extract_archive
 
@@ -71,17 +72,17 @@ def fetch_files(name: str, root: Path, download: bool = True, progress: bool = T
     return " and ".join(dict.fromkeys(hosts))
 
 
-def _archives(name: str) -> list[tuple[list[str], str, str]]:
-    """What is downloaded for a set: addresses of the same file, its name, its checksum."""
+def _archives(name: str) -> list[tuple[list[str], str, str, int]]:
+    """What is downloaded for a set: addresses of the same file, its name, its checksum, and most bytes it may have."""
     from torchvision.datasets import MNIST
 
     if name == "mnist":
-        return [([mirror + file for mirror in MNIST.mirrors], file, f"md5:{md5}") for file, md5 in MNIST.resources]
+        return [([host + file for host in MNIST.mirrors], file, f"md5:{md5}", 10**7) for file, md5 in MNIST.resources]
     if name == "cifar10":
         official = _official_cifar()
-        return [([*CIFAR_MIRRORS, official.url], official.filename, f"md5:{official.tgz_md5}")]
+        return [([*CIFAR_MIRRORS, official.url], official.filename, f"md5:{official.tgz_md5}", 170_498_071)]
     url, file = weights_file(name)
-    return [([url], file.name, f"sha256:{file.stem.rpartition('-')[2]}")]
+    return [([url], file.name, f"sha256:{file.stem.rpartition('-')[2]}", MOST_WEIGHTS)]
 
 
 def weights_file(name: str) -> tuple[str, Path]:
