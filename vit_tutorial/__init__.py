@@ -1,21 +1,5 @@
 """The Vision Transformer from scratch: the package behind the book. The README says which chapter builds which file."""
 
-from vit_tutorial.attention import (
-    Attention,
-    AttentionHead,
-    PerHeadAttention,
-    attention_weights,
-    fuse_heads,
-    fused_attention,
-    plain_attention,
-)
-from vit_tutorial.clinic import diagnose
-from vit_tutorial.config import PRESETS, ViTConfig
-from vit_tutorial.encoder import Block, DropPath, Mlp
-from vit_tutorial.model import ViT, init_weights
-from vit_tutorial.patches import LinearPatchEmbed, PatchEmbed, patchify, unpatchify
-from vit_tutorial.positions import resample_pos_embed, sincos_1d, sincos_2d
-
 __all__ = [
     "PRESETS",
     "Attention",
@@ -40,3 +24,25 @@ __all__ = [
     "sincos_2d",
     "unpatchify",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """These names and their rooms are imported when one is first asked for: meanwhile the command can answer Ctrl-C."""
+    if name not in (*__all__, "attention", "clinic", "config", "encoder", "model", "patches", "positions"):
+        raise AttributeError(f"module 'vit_tutorial' has no attribute {name!r}")
+    import vit_tutorial.attention
+    import vit_tutorial.clinic
+    import vit_tutorial.config
+    import vit_tutorial.encoder
+    import vit_tutorial.model
+    import vit_tutorial.patches
+    import vit_tutorial.positions
+
+    here = vit_tutorial
+    for room in (here.attention, here.clinic, here.config, here.encoder, here.model, here.patches, here.positions):
+        globals().update({each: value for each, value in vars(room).items() if each in __all__})
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

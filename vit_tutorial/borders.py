@@ -14,7 +14,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-OUT_OF_MEMORY = re.compile(r"out of memory|not enough memory|allocate memory|bad.?alloc|ALLOC_FAILED", re.IGNORECASE)
+OUT_OF_MEMORY = re.compile(
+    "out of memory|not enough memory|allocate memory|bad.?alloc|ALLOC_FAILED|start new thread|map segment",
+    re.IGNORECASE,
+)
 
 
 def reason(error: BaseException) -> str:
@@ -27,7 +30,7 @@ def reason(error: BaseException) -> str:
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory is used up, Python's or a GPU's: PyTorch raises a RuntimeError then."""
     return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError | OSError) and OUT_OF_MEMORY.search(str(error)) is not None
+        isinstance(error, RuntimeError | OSError | ImportError) and OUT_OF_MEMORY.search(str(error)) is not None
     )
 
 

@@ -3,6 +3,7 @@
 Each command is a dataclass. tyro turns its fields into arguments and its docstring into help.
 """
 
+import io
 import math
 import os
 import re
@@ -19,6 +20,7 @@ import tyro
 from tyro.conf import CascadeSubcommandArgs, Fixed, FlagCreatePairsOff, Positional, Suppress, arg, subcommand
 
 from vit_tutorial.attention_maps import attention_gradients, attention_map, gradient_rollout
+from vit_tutorial.borders import is_out_of_memory, reason, write_whole
 from vit_tutorial.classroom import write_handouts
 from vit_tutorial.classroom.grading import grade, read_points
 from vit_tutorial.classroom.judge import load_exercises
@@ -35,7 +37,7 @@ from vit_tutorial.data.paper import FORMS, read_digit
 from vit_tutorial.data.sources import WEIGHTS, fetch_files
 from vit_tutorial.live import as_script, export_model
 from vit_tutorial.old_names import OLD_NAMES
-from vit_tutorial.recipes import RECIPES, Recipe, fit_to_data, load_images, load_split, make_model
+from vit_tutorial.recipes import RECIPES, Recipe, RecordedRecipe, fit_to_data, load_images, load_split, make_model
 from vit_tutorial.runs import FOLDER, OWN_RUNS, find_run, load_classes, load_metrics, load_recorded, run_recipe
 from vit_tutorial.training.distributed import process_group, rank_and_world
 from vit_tutorial.training.loop import evaluate, make_optimizer, predict, to_input, train_epoch
@@ -222,22 +224,30 @@ class Sweep:
         print(f"rows: {folder / self.name}.jsonl, and those recorded with the package")
 
 
+def _loaded(folder: Path, batch_size: int) -> tuple[torch.nn.Module, RecordedRecipe]:
+    """A run's model and recipe, which takes so many images at once; 0 for as many as in its training."""
+    model, recipe = load_recorded(folder)
+    return model, replace(recipe, batch_size=batch_size or recipe.batch_size)
+
+
 @dataclass(frozen=True)
 class Evaluate:
     """Evaluate a finished run on the test set: your own run in runs/, else the recorded one.
 
     Args:
         name: of the run.
+        batch_size: images at once; fewer take less memory.
         device: cpu, cuda or cuda:N.
     """
 
     name: Annotated[Positional[str], arg(metavar="NAME")]
+    batch_size: Annotated[int, arg(metavar="N", help_behavior_hint="(default: the training's)")] = 0
     device: str = field(default_factory=_best_device)
 
     def run(self) -> None:
         _check_device(self.device)
         folder = find_run(self.name, own_first=True)
-        model, recipe = load_recorded(folder)
+        model, recipe = _loaded(folder, self.batch_size)
         metrics, changes = load_metrics(folder), ""
         if recipe.dataset.startswith("folder:"):
             changes = check_split(metrics, load_images(recipe, "test", memory=0), "test")  # without decoding
@@ -264,12 +274,14 @@ class Predict:
         name: of the run.
         images: files.
         maps: file for a figure that shows, on each image, the patches that support its class.
+        batch_size: images at once; fewer take less memory.
         device: cpu, cuda or cuda:N.
     """
 
     name: Annotated[Positional[str], arg(metavar="NAME")]
     images: Annotated[Positional[tuple[str, ...]], arg(metavar="IMAGE ...", help_behavior_hint="(required)")]
     maps: Annotated[str | None, arg(metavar="OUT.png", help_behavior_hint="(default: none)")] = None
+    batch_size: Annotated[int, arg(metavar="N", help_behavior_hint="(default: the training's)")] = 0
     device: str = field(default_factory=_best_device)
 
     def __post_init__(self):
@@ -282,7 +294,7 @@ class Predict:
             if not Path(image).is_file():
                 raise FileNotFoundError(f"there is no file {image}")
         folder = find_run(self.name, own_first=True)
-        model, recipe = load_recorded(folder)
+        model, recipe = _loaded(folder, self.batch_size)
         classes = load_classes(folder)
         done = [""] * len(self.images)
         if recipe.dataset in FORMS:
@@ -319,9 +331,10 @@ class Predict:
         maps = attention_map(torch.cat(rolled), model.config).cpu()
         maps = maps / maps.sum(dim=(1, 2), keepdim=True)
         use_style()
-        figure = show_maps(images, maps, titles, label="fraction", size=2)
-        figure.savefig(self.maps)
+        figure, drawn = show_maps(images, maps, titles, label="fraction", size=2), io.BytesIO()
+        figure.savefig(drawn, format=Path(self.maps).suffix[1:] or "png")
         plt.close(figure)
+        write_whole(self.maps, drawn.getvalue())
         print(f"maps: {self.maps}")
 
 
@@ -367,7 +380,7 @@ class Export:
     def run(self) -> None:
         folder = find_run(self.name, own_first=True)
         script = as_script(folder.name, export_model(*load_recorded(folder)))
-        Path(self.out).write_text(script, encoding="utf-8")
+        write_whole(self.out, script.encode())
         print(f"{folder.name}: {len(script) / 1000:.0f} kB in {self.out}")
 
 
@@ -580,9 +593,24 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(2)
     try:
         command.run()
-    except (ValueError, OSError, FloatingPointError) as error:
-        sys.exit(f"vit-tutorial: {error}")
     except KeyboardInterrupt:
         sys.exit(
             "vit-tutorial: interrupted; the same command resumes where it was, a training after its last complete epoch"
         )
+    except Exception as error:
+        if is_out_of_memory(error):
+            sys.exit(f"vit-tutorial: out of memory ({reason(error)}): {LOWER.get(type(command), OTHERWISE)}")
+        if isinstance(error, ValueError | OSError | FloatingPointError):
+            sys.exit(f"vit-tutorial: {error}")
+        raise
+
+
+# What takes less memory.
+LOWER = {
+    Train: "lower --batch-size, or make fewer tokens with a larger --model.patch-size",
+    Evaluate: "lower --batch-size",
+    Predict: "lower --batch-size, or name fewer images",
+    Diagnose: "let the function make a smaller model, or one with larger patches",
+    Grade: "lower --jobs",
+}
+OTHERWISE = "end other programs, or take another machine"
