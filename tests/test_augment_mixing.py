@@ -88,7 +88,7 @@ def test_alpha_must_be_above_0_and_finite(mix, alpha):
 @pytest.mark.parametrize("mix", [mixup, cutmix])
 def test_class_numbers_are_no_targets(mix, no_shape_checks):
     images, targets = batch(4)
-    with pytest.raises(ValueError, match=r"one-hot or soft, \(b, k\) in floating point, got torch.int64 of \(4,\)"):
+    with pytest.raises(ValueError, match=r"targets must be \(b, k\) in floating point, got torch.int64 of \(4,\)"):
         mix(images, targets.argmax(1), 1.0)
     with pytest.raises(ValueError, match=r"got torch.int64 of \(4, 4\)"):
         mix(images, targets.long(), 1.0)

@@ -163,7 +163,7 @@ def test_resample_swapped_axes_are_caught():
         (lambda: sincos_2d((2, 3), 6), "dim 6 is not divisible by the four parts .* 4"),
         (lambda: make_pos_embed("sinus", 2, 8), "kind must be one of learned, sincos_1d, sincos_2d, none; got 'sinus'"),
         (lambda: resample_pos_embed(torch.zeros(1, 15, 6), (3, 5), (6, 4)), "15 rows, but .* 1 .* 3×5 make 16"),
-        (lambda: resample_pos_embed(torch.zeros(1, 16, 6).int(), 4, 2, 0), "must be floating point, got torch.int32"),
+        (lambda: resample_pos_embed(torch.zeros(1, 16, 6).int(), 4, 2, 0), "in floating point, got torch.int32"),
         (lambda: resample_pos_embed(torch.zeros(1, 16, 6), (3, 5), (6, 4, 2)), r"new_grid must be .*, got \(6, 4, 2\)"),
     ],
 )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 OUT_OF_MEMORY = re.compile(
-    "out of memory|not enough memory|allocate memory|bad.?alloc|ALLOC_FAILED|start new thread|map segment",
+    "out.?of.?memory|not enough memory|allocate memory|bad.?alloc|ALLOC_FAILED|start new thread|map segment",
     re.IGNORECASE,
 )
 
@@ -27,10 +27,15 @@ def reason(error: BaseException) -> str:
     return textwrap.shorten(lines[-1 if lines[0].endswith(":") else 0], 200, placeholder="…")
 
 
+def kind_and_reason(error: BaseException) -> str:
+    """For the errors of other people's code."""
+    return f"{type(error).__name__}: {reason(error)}"
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory is used up, Python's or a GPU's: PyTorch raises a RuntimeError then."""
     return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError | OSError | ImportError) and OUT_OF_MEMORY.search(str(error)) is not None
+        isinstance(error, RuntimeError | OSError | ImportError) and OUT_OF_MEMORY.search(repr(error)) is not None
     )
 
 
@@ -40,7 +45,7 @@ def at_fault(
     advice: str = "",
     *,
     kind: type[Exception] = ValueError,
-    why: Callable[[Exception], str] = reason,
+    why: Callable[[BaseException], str] = reason,
     memory: bool = False,
 ) -> Iterator[None]:
     """Whatever a library raises within this block is the fault of the file, the host or the person named in ``who``.
@@ -57,7 +62,7 @@ def at_fault(
     """
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a file of Python may end itself
         if isinstance(error, Warning) or (is_out_of_memory(error) and not memory):
             raise
         raise kind(f"{who}{why(error)}{advice}") from error

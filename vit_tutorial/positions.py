@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_tutorial.config import OPTIONS
-from vit_tutorial.validate import check_divisible, check_int, check_option, to_pair, working_dtype
+from vit_tutorial.validate import check_divisible, check_int, check_option, checked, to_pair, working_dtype
 
 
 def sincos_1d(num_positions: int, dim: int) -> Float[Tensor, "n d"]:
@@ -79,6 +79,7 @@ def make_pos_embed(
     """
     check_option("kind", kind, OPTIONS["pos_embed"])
     gh, gw = to_pair("grid_size", grid_size)
+    check_int("num_prefix_tokens", num_prefix_tokens, 0)
     if kind == "none":
         return None
     if kind == "learned":
@@ -90,6 +91,7 @@ def make_pos_embed(
     return nn.Buffer(table[None], persistent=False)
 
 
+@checked
 def resample_pos_embed(
     pos_embed: Float[Tensor, "one n d"],
     old_grid: int | tuple[int, int],
@@ -113,6 +115,7 @@ def resample_pos_embed(
     Source: Dosovitskiy et al. 2021, section 3.2; timm's ``resample_abs_pos_embed``.
     """
     old, new = to_pair("old_grid", old_grid), to_pair("new_grid", new_grid)
+    check_int("num_prefix_tokens", num_prefix_tokens, 0)
     if pos_embed.shape[1] != num_prefix_tokens + old[0] * old[1]:
         raise ValueError(
             f"pos_embed has {pos_embed.shape[1]} rows, but num_prefix_tokens {num_prefix_tokens} "

@@ -16,7 +16,7 @@ from vit_tutorial.model import ViT
 from vit_tutorial.old_names import WithOldNames, old_attributes
 from vit_tutorial.positions import sincos_2d
 from vit_tutorial.training.loop import TrainConfig
-from vit_tutorial.validate import check_int, check_kind, check_option
+from vit_tutorial.validate import check_int, check_kind, check_option, checked
 
 
 def _torch(model: ViT) -> None:
@@ -74,6 +74,7 @@ def _near_identity(noise: float, diagonal: float, dim: int) -> Float[Tensor, "d 
     return noise * torch.randn(dim, dim) / dim**0.5 + diagonal * torch.eye(dim)
 
 
+@checked
 def split_product(product: Float[Tensor, "d d"], rank: int) -> tuple[Float[Tensor, "d r"], Float[Tensor, "d r"]]:
     """Two factors with ``rank`` columns each, by the singular value decomposition.
 

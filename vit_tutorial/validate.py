@@ -1,10 +1,72 @@
 """Checks of arguments that every room shares, and words for messages; each error states both values and the rule."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from inspect import signature
+from numbers import Integral
+from typing import Any, ParamSpec, TypeVar, get_args, get_origin
 
 import torch
+from jaxtyping import AbstractArray
 from torch import Tensor, nn
+
+P, R = ParamSpec("P"), TypeVar("R")
+DTYPES = {"Float": " in floating point", "Int64": ", torch.int64", "UInt8": ", torch.uint8", "Bool": ", torch.bool"}
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """A function whose tensors have the number of axes and the dtype that its signature says.
+
+    How long the axes are is for the function itself to judge, whose errors tell more.
+
+    Raises:
+        ValueError: from each call with another tensor, or with something else in its place.
+    """
+    names = list(signature(function).parameters)
+    kinds = {name: kind for name, kind in function.__annotations__.items() if name != "return" and _shapes(kind)}
+
+    @wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name, value in (*zip(names, args, strict=False), *kwargs.items()):
+            if name in kinds and not _fits(value, kinds[name]):
+                raise ValueError(f"{name} must be {_wanted(kinds[name])}, got {_got(value, kinds[name], name)}")
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+def _shapes(kind: Any) -> list[type[AbstractArray]]:
+    """The shapes in an annotation, such as those of ``Float[Tensor, "b k"] | None``."""
+    if isinstance(kind, type) and issubclass(kind, AbstractArray):
+        return [kind]
+    return [shape for part in get_args(kind) for shape in _shapes(part)]
+
+
+def _fits(value: object, kind: Any) -> bool:
+    if get_origin(kind) is Sequence:
+        return isinstance(value, Sequence) and all(_fits(part, get_args(kind)[0]) for part in value)
+    if parts := get_args(kind):
+        return any(_fits(value, part) for part in parts)
+    return isinstance(value, int | float if kind is float else kind)
+
+
+def _wanted(kind: Any) -> str:
+    """An annotation in words."""
+    several = "a list of " * (get_origin(kind) is Sequence)
+    parts = (f"({', '.join(shape.dim_str.split())}){DTYPES.get(shape.dtype.__name__, '')}" for shape in _shapes(kind))
+    return several + " or ".join(parts)
+
+
+def _got(value: object, kind: Any, name: str) -> str:
+    """A value in words; and what makes a batch of one image."""
+    if isinstance(value, list | tuple) and get_origin(kind) is Sequence:
+        kind = get_args(kind)[0]
+        value = next((part for part in value if not _fits(part, kind)), value)
+    if not isinstance(value, Tensor):
+        return f"a {type(value).__name__}"
+    one_less = any(shape.dim_str.startswith("b ") and _fits(value[None], shape) for shape in _shapes(kind))
+    return f"{value.dtype} of {tuple(value.shape)}" + f"; {name}[None] is a batch of 1" * one_less
 
 
 def to_pair(name: str, size: int | tuple[int, int]) -> tuple[int, int]:
@@ -41,7 +103,7 @@ def check_number(name: str, value: float, low: float) -> None:
 
 def check_divisible(name: str, value: int, by_name: str, by: int) -> None:
     """Raise a ValueError unless ``by`` divides ``value``."""
-    if by < 1 or value % by:
+    if not (isinstance(value, Integral) and isinstance(by, Integral)) or by < 1 or value % by:
         raise ValueError(f"{name} {value} is not divisible by {by_name} {by}")
 
 

@@ -7,9 +7,10 @@ from torch import Tensor
 
 from vit_tutorial.attention_maps.maps import check_chosen, check_ours, gradients_on
 from vit_tutorial.model import ViT
-from vit_tutorial.validate import check_divisible, check_tiles, working_dtype
+from vit_tutorial.validate import check_divisible, check_tiles, checked, working_dtype
 
 
+@checked
 def mask_coverage(
     mask: Bool[Tensor, "b H W"], grid_size: tuple[int, int], dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "b gh gw"]:
@@ -23,6 +24,7 @@ def mask_coverage(
     return reduce(mask.to(dtype), "b (gh ph) (gw pw) -> b gh gw", "mean", gh=grid_size[0], gw=grid_size[1])
 
 
+@checked
 def attention_mass(maps: Float[Tensor, "b gh gw"], mask: Bool[Tensor, "b H W"]) -> Float[Tensor, " b"]:
     """The fraction of a map that is on the object; a patch counts as far as the object covers it.
 
@@ -37,6 +39,7 @@ def attention_mass(maps: Float[Tensor, "b gh gw"], mask: Bool[Tensor, "b H W"]) 
     return ((wide * coverage).sum(dim=(1, 2)) / wide.sum(dim=(1, 2))).to(maps.dtype)
 
 
+@checked
 def pointing_game(maps: Float[Tensor, "b gh gw"], mask: Bool[Tensor, "b H W"]) -> Float[Tensor, " b"]:
     """Whether the map points at the object: 1, a hit, if at least half of its highest patch belongs to it, else 0.
 
@@ -53,6 +56,7 @@ def pointing_game(maps: Float[Tensor, "b gh gw"], mask: Bool[Tensor, "b H W"]) -
     return (highest & hits).sum(dim=(1, 2)).to(maps.dtype) / highest.sum(dim=(1, 2)).to(maps.dtype)
 
 
+@checked
 def peak_coverage(maps: Float[Tensor, "b gh gw"], mask: Bool[Tensor, "b H W"]) -> Float[Tensor, " b"]:
     """The fraction of the map's highest patch that belongs to the object: a pointing game with a point for each pixel.
 
@@ -68,6 +72,7 @@ def _highest(maps: Float[Tensor, "b gh gw"]) -> Bool[Tensor, "b gh gw"]:
     return maps == maps.amax(dim=(1, 2), keepdim=True)
 
 
+@checked
 def hide_patches(
     images: Float[Tensor, "b c H W"],
     patches: Int64[Tensor, "b hidden"],
@@ -92,6 +97,7 @@ def hide_patches(
     return torch.where(hidden == 1, value.to(images) if isinstance(value, Tensor) else value, images)
 
 
+@checked
 def patch_saliency(
     model: ViT, images: Float[Tensor, "b c H W"], classes: Int64[Tensor, " b"]
 ) -> Float[Tensor, "b gh gw"]:

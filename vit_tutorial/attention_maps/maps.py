@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vit_tutorial.attention import Attention, attention_weights
 from vit_tutorial.config import ViTConfig
 from vit_tutorial.model import ViT
-from vit_tutorial.validate import check_differentiable, working_dtype
+from vit_tutorial.validate import check_differentiable, checked, working_dtype
 
 
 @contextmanager
@@ -97,6 +97,7 @@ def _queries_and_keys(qkv: Float[Tensor, "b n three_d"], num_heads: int) -> Floa
     return rearrange(qkv, "b n (three h hd) -> three b h n hd", three=3, h=num_heads)[:2]
 
 
+@checked
 def attention_map(
     weights: Float[Tensor, "*batch n n"], config: ViTConfig, query: tuple[int, int] | None = None
 ) -> Float[Tensor, "*batch gh gw"]:
@@ -125,6 +126,7 @@ def attention_map(
     return rearrange(row[..., config.num_prefix_tokens :], "... (gh gw) -> ... gh gw", gh=gh)
 
 
+@checked
 def attention_rollout(maps: Sequence[Float[Tensor, "b h n n"]]) -> Float[Tensor, "b n n"]:
     """How much of each input token arrives in each token of the last layer, if layers only mix tokens by attention.
 
@@ -151,6 +153,7 @@ def attention_rollout(maps: Sequence[Float[Tensor, "b h n n"]]) -> Float[Tensor,
     return rollout.to(maps[0].dtype)
 
 
+@checked
 def attention_gradients(
     model: ViT, images: Float[Tensor, "b c H W"], classes: Int64[Tensor, " b"] | None = None
 ) -> tuple[list[Float[Tensor, "b h n n"]], list[Float[Tensor, "b h n n"]]]:
@@ -223,6 +226,7 @@ def check_chosen(kind: str, indices: Tensor, images: int, num: int) -> None:
         raise ValueError(f"there is no {kind} {wrong[0]}: {kind} indices are 0 to {num - 1}")
 
 
+@checked
 def gradient_rollout(
     maps: Sequence[Float[Tensor, "b h n n"]], gradients: Sequence[Float[Tensor, "b h n n"]]
 ) -> Float[Tensor, "b n n"]:
@@ -253,6 +257,7 @@ def gradient_rollout(
     return rollout.to(maps[0].dtype)
 
 
+@checked
 def attention_distance(weights: Float[Tensor, "b h n n"], config: ViTConfig) -> Float[Tensor, "b h"]:
     """How far a patch looks on average, in pixels: distance between patch centres, weighted by attention.
 
@@ -288,8 +293,6 @@ def _check_alike(maps: Sequence[Tensor]) -> None:
     if len(maps) == 0:
         raise ValueError("there are no maps, so nothing can be rolled out")
     for layer, weights in enumerate(maps):
-        if weights.ndim != 4 or weights.shape[2] != weights.shape[3]:
-            raise ValueError(f"maps must be (b, h, n, n), that of layer {layer} is {tuple(weights.shape)}")
         if weights.shape[0] != maps[0].shape[0] or weights.shape[-2:] != maps[0].shape[-2:]:
             raise ValueError(
                 f"maps of different models: layer 0 is {tuple(maps[0].shape)}, layer {layer} {tuple(weights.shape)}"

@@ -12,34 +12,23 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Shaped
 from torch import Generator, Tensor
 
-from vit_tutorial.validate import check_between, check_int, working_dtype
+from vit_tutorial.validate import check_between, check_int, check_number, checked, working_dtype
 
 Images = Float[Tensor, "b c H W"]
 
 
 def widened(images: Tensor) -> Tensor:
-    """The images in the dtype to compute in.
-
-    Raises:
-        ValueError: if they are not a batch, ``(b, c, H, W)``, or not floating point.
-    """
-    check_batch(images)
+    """The images in the dtype to compute in."""
     return images.to(working_dtype("images", images))
-
-
-def check_batch(images: Tensor) -> None:
-    """Raise a ValueError unless images are ``(b, c, H, W)``."""
-    if images.ndim != 4:
-        raise ValueError(f"images must be a batch (b, c, H, W), got {tuple(images.shape)}; images[None] is one of 1")
 
 
 def between(images: Tensor, low: float, high: float, generator: Generator | None, *shape: int) -> Tensor:
     """Uniform numbers of shape ``(b, *shape)`` on the images' device."""
-    check_batch(images)
     draw = torch.rand(len(images), *shape, device=images.device, generator=generator)
     return low + (high - low) * draw
 
 
+@checked
 def random_crop(
     images: Shaped[Tensor, "b c H W"], padding: int, generator: Generator | None = None
 ) -> Shaped[Tensor, "b c H W"]:
@@ -48,7 +37,6 @@ def random_crop(
     Raises:
         ValueError: if ``padding`` is not below the image's shorter side: a window could miss the whole image.
     """
-    check_batch(images)
     b, _, height, width = images.shape
     check_int("padding", padding, 0)
     if padding >= min(height, width):
@@ -61,6 +49,7 @@ def random_crop(
     return padded.permute(0, 2, 3, 1)[image, rows[:, :, None], cols[:, None, :]].permute(0, 3, 1, 2)
 
 
+@checked
 def resized_crop(
     images: Images,
     tall: Float[Tensor, " b"],
@@ -88,6 +77,7 @@ def _sample(images: Images, theta: Float[Tensor, "b 2 3"], padding_mode: str = "
     return F.grid_sample(wide, grid, padding_mode=padding_mode, align_corners=False).to(images.dtype)
 
 
+@checked
 def random_resized_crop(images: Images, lowest: float, generator: Generator | None = None) -> Images:
     """Cut out a part of ``lowest`` to all of the area, its aspect ratio ¾ to 4/3 times the image's, and enlarge it.
 
@@ -105,12 +95,14 @@ def random_resized_crop(images: Images, lowest: float, generator: Generator | No
     return resized_crop(images, tall, wide, *between(images, 0, 1, generator, 2).unbind(1))
 
 
+@checked
 def random_flip(images: Shaped[Tensor, "b c H W"], generator: Generator | None = None) -> Shaped[Tensor, "b c H W"]:
     """Mirror each image left to right with probability ½."""
     flip = between(images, 0, 1, generator, 1, 1, 1) < 0.5
     return torch.where(flip, images.flip(-1), images)
 
 
+@checked
 def affine(
     images: Images,
     angle: Float[Tensor, " b"],
@@ -128,7 +120,6 @@ def affine(
 
     Source: grid sampling of Jaderberg et al. 2015, section 3.3, bilinear.
     """
-    check_batch(images)
     b, _, height, width = images.shape
     # For each pixel of the result we need the place it comes from: the inverse of what the image goes through.
     cos, sin = angle.cos() / size, angle.sin() / size
@@ -139,6 +130,7 @@ def affine(
     return _sample(images, torch.cat([inverse, origin], dim=2))
 
 
+@checked
 def random_affine(
     images: Images,
     *,
@@ -155,13 +147,20 @@ def random_affine(
         shift: largest shift either way, as a fraction of the side.
         scale: largest change of size, as a fraction: 0.1 gives 0.9 to 1.1.
         shear: largest shear either way, in pixels across for each pixel down.
+
+    Raises:
+        ValueError: if one of them is negative or not finite, or ``scale`` is above 0.99.
     """
+    for name, most in (("degrees", degrees), ("shift", shift), ("shear", shear)):
+        check_number(name, most, 0)
+    check_between("scale", scale, 0, 0.99)
     angle = between(images, -1, 1, generator) * math.radians(degrees)
     size = 1 + between(images, -scale, scale, generator)
     sheared = between(images, -shear, shear, generator)
     return affine(images, angle, size, sheared, between(images, -shift, shift, generator, 2))
 
 
+@checked
 def random_erase(images: Images, probability: float, generator: Generator | None = None) -> Images:
     """With ``probability``, fill a rectangle of 2 to 33 % of the image with noise.
 
@@ -179,6 +178,7 @@ def random_erase(images: Images, probability: float, generator: Generator | None
     return torch.where(inside[:, None], noise, widened(images)).to(images.dtype)
 
 
+@checked
 def random_boxes(
     images: Images,
     tall: Float[Tensor, " b"],

@@ -9,12 +9,13 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from vit_tutorial.augment.geometry import Images, check_batch, random_boxes
-from vit_tutorial.validate import working_dtype
+from vit_tutorial.augment.geometry import Images, random_boxes
+from vit_tutorial.validate import checked, working_dtype
 
 Targets = Float[Tensor, "b k"]
 
 
+@checked
 def mixup(images: Images, targets: Targets, alpha: float, generator: Generator | None = None) -> tuple[Images, Targets]:
     """Blend each image and its target with another of the batch; the fraction kept is drawn from Beta(alpha, alpha).
 
@@ -34,6 +35,7 @@ def mixup(images: Images, targets: Targets, alpha: float, generator: Generator |
     return _blend(images, partner, kept[:, None, None, None]), _blend(targets, partner, kept[:, None])
 
 
+@checked
 def cutmix(
     images: Images, targets: Targets, alpha: float, generator: Generator | None = None
 ) -> tuple[Images, Targets]:
@@ -59,11 +61,6 @@ def _blend(values: Tensor, partner: Tensor, kept: Tensor) -> Tensor:
 
 def _beside(images: Tensor, targets: Tensor) -> Tensor:
     """The targets on the images' device, after checking that they fit the images."""
-    check_batch(images)
-    if targets.ndim != 2 or not targets.is_floating_point():
-        raise ValueError(
-            f"targets must be one-hot or soft, (b, k) in floating point, got {targets.dtype} of {tuple(targets.shape)}"
-        )
     if len(targets) != len(images):
         raise ValueError(f"{len(images)} images need as many targets, got {len(targets)}")
     return targets.to(images.device)
@@ -71,7 +68,7 @@ def _beside(images: Tensor, targets: Tensor) -> Tensor:
 
 def _beta(images: Images, alpha: float, generator: Generator | None) -> Float[Tensor, " b"]:
     """Beta(alpha, alpha) for each image: one gamma draw over the sum of two, as torch.distributions does it."""
-    if not 0 < alpha < math.inf:
+    if not isinstance(alpha, int | float) or not 0 < alpha < math.inf:
         raise ValueError(f"alpha must be above 0 and finite, got {alpha}")
     concentration = torch.full((len(images), 2), float(alpha), device=images.device)
     gamma = torch._standard_gamma(concentration, generator=generator).clamp(min=1e-30)

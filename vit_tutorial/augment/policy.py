@@ -22,11 +22,13 @@ from vit_tutorial.augment.geometry import (
     widened,
 )
 from vit_tutorial.augment.mixing import Targets, cutmix, mixup
-from vit_tutorial.validate import check_between, check_bool, check_int, check_number
+from vit_tutorial.validate import check_between, check_bool, check_int, check_number, checked
 
 
+@checked
 def random_colour(images: Images, strength: float, generator: Generator | None = None) -> Images:
     """Change brightness, contrast and saturation, each by a random factor of 1 ± strength."""
+    check_number("strength", strength, 0)
     brightness, contrast, saturation = (1 + between(images, -strength, strength, generator, 1, 1, 1) for _ in range(3))
     changed = widened(images) * brightness
     mean = changed.mean(dim=(1, 2, 3), keepdim=True)
@@ -35,6 +37,7 @@ def random_colour(images: Images, strength: float, generator: Generator | None =
     return (grey + (changed - grey) * saturation).clamp(0, 1).to(images.dtype)
 
 
+@checked
 def posterise(images: Images, bits: Float[Tensor, "b 1 1 1"]) -> Images:
     """Leave 2 to the power of ``bits`` brightness levels; 8 bits or more leave the image as it is."""
     levels = 2**bits
@@ -42,11 +45,13 @@ def posterise(images: Images, bits: Float[Tensor, "b 1 1 1"]) -> Images:
     return torch.where(bits < 8, fewer, images).to(images.dtype)
 
 
+@checked
 def solarise(images: Images, threshold: Float[Tensor, "b 1 1 1"]) -> Images:
     """Invert what is brighter than the threshold."""
     return torch.where(images > threshold, 1 - widened(images), images).to(images.dtype)
 
 
+@checked
 def autocontrast(images: Images, fraction: Float[Tensor, "b 1 1 1"]) -> Images:
     """Move each channel by ``fraction`` towards itself stretched to 0..1; a uniform channel stays as it is."""
     own = widened(images)
@@ -55,6 +60,7 @@ def autocontrast(images: Images, fraction: Float[Tensor, "b 1 1 1"]) -> Images:
     return torch.where(high - low > 1e-3, torch.lerp(own, stretched, fraction.to(own.dtype)), own).to(images.dtype)
 
 
+@checked
 def rand_augment(images: Images, magnitude: float, generator: Generator | None = None, *, num_ops: int = 2) -> Images:
     """After RandAugment: for each image ``num_ops`` of eight operations, drawn independently, at ``magnitude``.
 
@@ -71,6 +77,7 @@ def rand_augment(images: Images, magnitude: float, generator: Generator | None =
     Source: Cubuk et al. 2020, section 3; of the paper's fourteen operations those that vary smoothly with magnitude.
     """
     check_between("magnitude", magnitude, 0, 1)
+    check_int("num_ops", num_ops, 0)
     dtype, images = images.dtype, widened(images)
     for _ in range(num_ops):
         choice = torch.randint(8, (len(images),), device=images.device, generator=generator)
@@ -141,6 +148,7 @@ class Augment:
         for name, limit in highest.items():
             check_between(name, getattr(self, name), 0, limit)
 
+    @checked
     def __call__(self, images: Images, targets: Targets, generator: Generator | None = None) -> tuple[Images, Targets]:
         dtype, images = images.dtype, widened(images)
         if self.flip:

@@ -10,6 +10,7 @@ import ast
 import dataclasses
 import gc
 import importlib.util
+import inspect
 import io
 import json
 import os
@@ -23,7 +24,7 @@ from typing import Any
 
 import torch
 
-from vit_tutorial.borders import at_fault, reason
+from vit_tutorial.borders import at_fault, kind_and_reason
 from vit_tutorial.classroom.sandbox import Limits, hide_from_children, read_left, run_sandboxed
 from vit_tutorial.classroom.trace import read_trace, write_trace
 from vit_tutorial.exercises.contents import CHAPTERS
@@ -237,6 +238,7 @@ def _gone(*args: Any) -> None:
 def _made_of(name: str, reference: Callable) -> list[Callable]:
     """The functions of the chapter's own module that the reference calls; calling them is calling it."""
     room = next((f"vit_tutorial.{chapter}" for chapter, names in CHAPTERS.items() if name in names), None)
+    reference = inspect.unwrap(reference)
     code, known = getattr(reference, "__code__", None), getattr(reference, "__globals__", {})
     called = [known[each] for each in code.co_names if each in known] if code else []
     return [each for each in called if room and callable(each) and str(each.__module__).startswith(room)]
@@ -266,7 +268,7 @@ def load_exercises(path: str | Path) -> Mapping[str, Exercise]:
     if spec is None or not Path(path).is_file():
         raise ValueError(f"there is no Python file {path}")
     module = importlib.util.module_from_spec(spec)
-    with at_fault(f"{path} cannot be run: ", why=lambda error: f"{type(error).__name__}: {reason(error)}"):
+    with at_fault(f"{path} cannot be run: ", why=kind_and_reason):
         spec.loader.exec_module(module)
     if not isinstance(getattr(module, "EXERCISES", None), dict):
         raise ValueError(f"{path} has no dictionary EXERCISES")

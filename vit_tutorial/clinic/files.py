@@ -2,13 +2,15 @@
 
 import importlib.util
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vit_tutorial.borders import at_fault, kind_and_reason
 from vit_tutorial.clinic.diagnosis import diagnose
-from vit_tutorial.clinic.examined import FAILURES, device_of, make_images, prepared
+from vit_tutorial.clinic.examined import device_of, make_images, prepared
 from vit_tutorial.clinic.report import Diagnosis
 from vit_tutorial.data.images import decode_all
 
@@ -52,18 +54,17 @@ def load_model(source: str) -> nn.Module:
     sys.modules.setdefault(spec.name, module)  # dataclasses look themselves up
     sys.path.insert(0, str(Path(path).resolve().parent))
     try:
-        spec.loader.exec_module(module)
+        with at_fault(f"{source} made no model: ", why=kind_and_reason):
+            spec.loader.exec_module(module)
         if not hasattr(module, name):
             found = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
             raise ValueError(f"{path} has no {name}; it has {', '.join(found) or 'nothing that can be called'}")
         value = getattr(module, name)
-        model = value if isinstance(value, nn.Module) else value()
-    except (SyntaxError, ImportError, OSError, ArithmeticError, *FAILURES) as error:
-        if isinstance(error, ValueError) and str(error).startswith(f"{path} has no"):
-            raise
-        raise ValueError(f"{source} made no model: {type(error).__name__}: {error}") from error
+        with at_fault(f"{source} made no model: ", why=kind_and_reason):
+            model = value if isinstance(value, nn.Module) else value()
     finally:
-        sys.path.remove(str(Path(path).resolve().parent))
+        with suppress(ValueError):  # the file may have changed it, too
+            sys.path.remove(str(Path(path).resolve().parent))
     if not isinstance(model, nn.Module):
         raise ValueError(f"{source} must make an nn.Module, got {type(model).__name__}")
     return model

@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
+from vit_tutorial.validate import checked
+
 SIDE = 16  # pixels of the small grey images that are compared
 ALIKE = 3  # grey levels, root mean square: a JPEG of the same picture, at another size, is nearer
 FLAT = 8  # standard deviation in grey levels, below which an image has nothing to compare
@@ -46,6 +48,7 @@ def _digest(file: str, size: int, time: int) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
+@checked
 def look_alikes(train: UInt8[Tensor, "n c H W"], test: UInt8[Tensor, "m c H W"]) -> Bool[Tensor, " m"]:
     """Which test images are nearly equal to a training image, as it is or mirrored, once both are small and grey.
 

@@ -22,7 +22,7 @@ from vit_tutorial.training.checkpoints import load_checkpoint, save_checkpoint
 from vit_tutorial.training.distributed import rank_and_world
 from vit_tutorial.training.ema import EMA
 from vit_tutorial.training.optimizers import MuonWithAdamW, parameter_groups
-from vit_tutorial.validate import check_bool, check_fraction, check_int, check_kind, check_number, check_option
+from vit_tutorial.validate import check_bool, check_fraction, check_int, check_kind, check_number, check_option, checked
 
 AfterEpoch = Callable[[nn.Module, list[dict[str, float]]], None]
 
@@ -112,6 +112,7 @@ def lr_at(step: int, total_steps: int, config: TrainConfig) -> float:
     return config.lr * (1 + math.cos(math.pi * progress)) / 2
 
 
+@checked
 def to_input(images: Shaped[Tensor, "b c H W"], config: TrainConfig) -> Float[Tensor, "b c H W"]:
     """Convert bytes, or floating point in 0..1, to the model's input.
 
@@ -132,6 +133,7 @@ def _normalize(images: Tensor, config: TrainConfig) -> Tensor:
     return (images - config.mean) / config.std
 
 
+@checked
 def loss_of(logits: Float[Tensor, "b k"], targets: Float[Tensor, "b k"], config: TrainConfig) -> Float[Tensor, ""]:
     """Cross-entropy against targets that may be soft.
 

@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vit_tutorial.validate import checked
+
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Two groups for the optimizer: matrices with decay; norms, biases, positions and class token without."""
@@ -68,6 +70,7 @@ class Muon(torch.optim.Optimizer):
                 torch._foreach_add_(matrices, orthogonalize(torch.stack(ahead)).unbind(), alpha=-scale)
 
 
+@checked
 def orthogonalize(matrices: Float[Tensor, "*n rows cols"], steps: int = 5) -> Float[Tensor, "*n rows cols"]:
     """Bring all singular values of each matrix near 1 without computing them.
 

@@ -27,7 +27,7 @@ from vit_tutorial.runs import (
     recipe_from_dict,
     run_recipe,
 )
-from vit_tutorial.validate import check_int, check_option
+from vit_tutorial.validate import check_int, check_option, checked
 from vit_tutorial.what_matters.variants import SWEEPS, Sweep
 
 LAST = ("val_accuracy", "val_loss", "train_accuracy", "train_loss")  # a row keeps these of the run's last epoch
@@ -190,6 +190,7 @@ def _whole_lines(content: bytes) -> bytes:
     return content[: content.rfind(b"\n") + 1]
 
 
+@checked
 def effect_interval(base: Float[Tensor, " n"], changed: Float[Tensor, " m"]) -> tuple[float, float, float]:
     """The difference of two means, ``changed`` minus ``base``, and the two ends of its 95 % interval.
 
