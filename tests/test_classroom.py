@@ -4,9 +4,12 @@ import ast
 import io
 import json
 import re
+import struct
 import sys
+import tracemalloc
 import zipfile
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import nbformat
@@ -16,7 +19,7 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 from notebook_rules import NOTEBOOKS, ROOT, SLUG, cells, code_of, exercise_calls, paired, read
 
-from vit_tutorial.classroom import grading, hand_in, progress, students, write_handouts
+from vit_tutorial.classroom import grading, hand_in, progress, students, submissions, write_handouts
 from vit_tutorial.classroom import handouts as handout_files
 from vit_tutorial.classroom.answers import find_answer, statements
 from vit_tutorial.classroom.grading import Grade, read_points
@@ -25,6 +28,12 @@ from vit_tutorial.classroom.reports import write_reports
 from vit_tutorial.classroom.similarity import alike, runs, similarity, tokens
 from vit_tutorial.classroom.submissions import OTHER, read_submissions
 from vit_tutorial.exercises import Exercise
+
+RIGHT = """def patchify(images, patch_size):
+    b, c, h, w = images.shape
+    p, q = patch_size
+    return images.reshape(b, c, h // p, p, w // q, q).permute(0, 2, 4, 1, 3, 5).reshape(b, -1, c * p * q)
+"""
 
 # Hand-outs --------------------------------------------------------------------------------------------------------
 
@@ -443,6 +452,72 @@ def test_what_cannot_be_read_says_why(tmp_path, content, problem):
     (tmp_path / "ada.ipynb").write_bytes(content)
     (file,) = read_submissions(tmp_path)
     assert problem in file.problem and file.student == "ada"
+
+
+def test_what_a_zip_holds_has_a_limit_over_all_of_it(tmp_path, monkeypatch):
+    """Zips in zips count together, for each student anew."""
+    monkeypatch.setattr(submissions, "_Room", partial(submissions._Room, size=3_000, files=6))
+    answer = b"def f(): 1  #" + b"x" * 800
+    (tmp_path / "ada.zip").write_bytes(zipped({f"{i}.py": answer for i in range(9)}))
+    (tmp_path / "max.zip").write_bytes(zipped({f"{i}.zip": zipped({"a.py": answer}) for i in range(9)}))
+    (tmp_path / "tom.zip").write_bytes(zipped({f"{i}.py": b"def f(): 1" for i in range(99)}))
+    (tmp_path / "eve.zip").write_bytes(zipped({"a.py": answer, "b.py": answer}))
+    files = read_submissions(tmp_path)
+    said = {name: {file.problem for file in files if file.student == name} for name in ("ada", "max", "tom", "eve")}
+    assert said["eve"] == {""}
+    for name in ("ada", "max", "tom"):
+        assert "with it, its zip holds more than" in "".join(said[name]) and "" in said[name]
+    assert len(files) < 40, "a thousand files of one student would hide the others"
+
+
+@pytest.mark.parametrize("packing", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_file_in_a_zip_is_not_larger_than_the_zip_says(tmp_path, packing):
+    """A bomb: 100 MB of zeros, packed into some kilobytes, that claim to be 30 bytes."""
+    with zipfile.ZipFile(packed := io.BytesIO(), "w", packing) as archive:
+        archive.writestr("a.py", bytes(100_000_000))
+    claimed = packed.getvalue().replace(struct.pack("<L", 100_000_000), struct.pack("<L", 30))
+    (tmp_path / "ada.zip").write_bytes(claimed)
+    tracemalloc.start()
+    read_submissions(tmp_path)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 99_000_000
+
+
+CHAIN = "".join(f"a{i} = a{i - 1} + 1\n" for i in range(1, 3000))
+HOSTILE_FILES = {
+    "brackets": ("m.ipynb", '{"cells": [{"cell_type": "code", "source": ' + "[" * 200_000),
+    "deep json": ("m.json", '{"format": "vit-tutorial hand-in", "answers": ' + "[" * 200_000),
+    "a chain": ("m.py", f"a0 = 1\n{CHAIN}\ndef patchify(images, patch_size):\n    return a2999\n"),
+    "a sum": ("m.py", "def patchify(images, patch_size):\n    return 1" + " + 1" * 900 + "\n"),
+    "half a letter": ("m.ipynb", '{"cells": [{"cell_type": "code", "source": "def f(): 1 # \\ud800 \\ud83d"}]}'),
+    "a name that is no text": (
+        "m.json",
+        '{"format": "vit-tutorial hand-in", "student": "\\ud800", "answers": '
+        '{"patchify": {"source": "def patchify(i, p): 1"}}}',
+    ),
+    "an empty cell": ("m.ipynb", '{"cells": [null, 3, [], {"source": {"a": 1}}, {"source": [null]}]}'),
+    "a number": ("m.ipynb", '{"cells": [{"cell_type": "code", "source": ' + "1" * 10_000 + "}]}"),
+    "much": ("m.py", "a = 1\n" * 200_000),
+    "null bytes": ("m.py", "def patchify(i, p):\n    return \0"),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE_FILES)
+def test_no_hand_in_stops_a_class(tmp_path, monkeypatch, kind):
+    """Everything but the answers' own processes: read, found, compared, written and reported."""
+    name, text = HOSTILE_FILES[kind]
+    for student, file, content in (("ada", "a.py", RIGHT), ("mallory", name, text), ("zoe", "z.py", RIGHT)):
+        (tmp_path / "in" / student).mkdir(parents=True)
+        (tmp_path / "in" / student / file).write_text(content)
+    monkeypatch.setattr(grading, "check_confinement", lambda limits: None)
+    verdict = {"status": "right", "hint": "", "seconds": 0.0}
+    monkeypatch.setattr(grading.Judge, "__call__", lambda *_: verdict)
+    grades = grading.grade(tmp_path / "in", tmp_path / "g.csv", chapters="1", progress=False)
+    page = write_reports(tmp_path / "report", grades)
+    right = {each.student for each in grades if (each.exercise, each.status) == ("patchify", "right")}
+    assert {"ada", "zoe"} <= right and {each.student for each in grades} == {"ada", "mallory", "zoe"}
+    assert "mallory" in (tmp_path / "g.csv").read_text(encoding="utf-8-sig") and "mallory" in page.read_text("utf-8")
 
 
 def test_a_broken_zip_and_one_with_too_much_say_so(tmp_path):

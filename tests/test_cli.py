@@ -3,15 +3,21 @@
 import json
 import re
 import shutil
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from fake_data import write_image, write_mnist, write_tree
+from notebook_rules import ROOT
 from PIL import Image
 
 from vit_tutorial import cli, runs
+from vit_tutorial.borders import reason
 from vit_tutorial.classroom.sandbox import why_unconfined
 from vit_tutorial.cli import main
 from vit_tutorial.data import load_dataset
@@ -380,17 +386,115 @@ def test_a_class_is_handed_out_and_graded(own_folder, capsys):
     assert table[2:] == ["eve,num_patches,0,missing,,0.0", "max,num_patches,0,not attempted,,0.0"]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="this system limits no file's size")
-def test_a_full_disk_is_one_line_and_leaves_no_part(own_folder):
-    """Simulated by a limit on file sizes: writing beyond it fails as on a full disk, with another errno."""
+def draw_a_one(path: str) -> None:
+    image = Image.new("L", (8, 8))
+    image.paste(255, (3, 1, 5, 7))
+    image.save(path)
+
+
+@contextmanager
+def files_below(size: int) -> Iterator[None]:
+    """A full disk is simulated: writing beyond a limit on file sizes fails as there, with another errno."""
     import resource
 
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
-        with pytest.raises(SystemExit) as error:
-            main(["train", "digits", *TINY])
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="this system limits no file's size")
+def test_a_full_disk_is_one_line_and_leaves_no_part(own_folder):
+    with files_below(20_000), pytest.raises(SystemExit) as error:
+        main(["train", "digits", *TINY])
     assert last_line(error) == "vit-tutorial: [Errno 27] File too large: 'runs/digits/checkpoint.pt'"
     assert list(own_folder.iterdir()) == [own_folder / "runs"] and not list((own_folder / "runs").iterdir())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="this system limits no file's size")
+def test_a_full_disk_leaves_what_was_written_before_and_is_named(own_folder):
+    """Whatever a command writes is whole, or as it was."""
+    draw_a_one("x.png")
+    Path("in/ada").mkdir(parents=True)
+    Path("in/ada/a.py").write_text("def num_patches(i, p):\n    return 1" + "\n# filler" * 1000)
+    commands = {
+        "o.js": ["export", "digits", "o.js"],
+        "o.png": ["predict", "digits", "x.png", "--maps", "o.png", "--device", "cpu"],
+        "out/01_patches.ipynb": ["handout", "out", "--chapters", "1"],
+    }
+    if not why_unconfined():
+        commands["g.csv"] = ["grade", "in", "--out", "g.csv", "--chapters", "1", "--quiet", "--report", "r"]
+    for name, command in commands.items():
+        main(command)
+        whole = {path: path.read_bytes() for path in own_folder.rglob("*") if path.is_file()}
+        with files_below(40 if name == "g.csv" else 2_000), pytest.raises(SystemExit) as error:
+            main(command)
+        assert re.search(rf"File too large: '{name}(\.partial)?'$", last_line(error))
+        kept = {path: path.read_bytes() for path in own_folder.rglob("*") if path.is_file()}
+        assert {path: content for path, content in kept.items() if path.suffix != ".partial"} == whole
+
+
+@pytest.mark.parametrize(
+    ("command", "lower"),
+    [
+        (["train", "digits", *TINY], "lower --batch-size, or make fewer tokens with a larger --model.patch-size"),
+        (["evaluate", "digits"], "lower --batch-size"),
+        (["predict", "digits", "x.png"], "lower --batch-size, or name fewer images"),
+    ],
+    ids=["train", "evaluate", "predict"],
+)
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+    ],
+    ids=["python", "gpu", "cpu"],
+)
+def test_out_of_memory_is_one_line_with_what_to_lower(own_folder, monkeypatch, command, lower, error):
+    def full(*_, **__):
+        raise error
+
+    draw_a_one("x.png")
+    monkeypatch.setattr(torch.nn.Linear, "forward", full)
+    with pytest.raises(SystemExit) as caught:
+        main(command)
+    assert last_line(caught) == f"vit-tutorial: out of memory ({reason(error)}): {lower}"
+
+
+def test_an_error_of_our_own_is_not_swallowed(own_folder, monkeypatch):
+    monkeypatch.setattr(torch.nn.Linear, "forward", lambda *_: {}["ours"])
+    with pytest.raises(KeyError, match="ours"):
+        main(["evaluate", "digits"])
+
+
+def test_fewer_images_at_once_give_the_same_accuracy(own_folder, capsys):
+    main(["evaluate", "digits", "--device", "cpu"])
+    whole = capsys.readouterr().out
+    main(["evaluate", "digits", "--device", "cpu", "--batch-size", "7"])
+    assert capsys.readouterr().out == whole
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signal")
+def test_ctrl_c_during_the_imports_is_one_line():
+    code = """
+import builtins, os, signal, sys
+real = builtins.__import__
+def slow(name, *rest, **options):
+    if name == "torch":
+        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            return real(name, *rest, **options)
+        except BaseException:
+            sys.exit("an interrupt that a library may lose")
+    return real(name, *rest, **options)
+builtins.__import__ = slow
+import runpy
+sys.argv = ["vit-tutorial", "train", "digits"]
+runpy.run_module("vit_tutorial", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (1, "vit-tutorial: interrupted before it began\n")

@@ -368,6 +368,7 @@ def test_a_redirect_is_followed(host, tmp_path):
         "file:///etc/hostname",
         "moved",
         "http://a..b/",
+        "http://.../x",
         "http://%zz/",
     ],
 )

@@ -321,14 +321,13 @@ def _judged(wanted: Mapping, limits: Limits, exercises: str, partial: Path, jobs
         return mine.judge(name, answer)
 
     pool = ThreadPoolExecutor(jobs or os.cpu_count() or 1)
-    with open(partial, "a", encoding="utf-8") as file:
-        file.write("" if whole else "\n")
+    with open(partial, "ab", buffering=0) as file:  # nothing is left to be written when it is closed
+        file.write(b"" if whole else b"\n")
 
         def keep(task: Future) -> None:
             verdicts[tasks[task]] = task.result()
             with naming(partial):
-                file.write(json.dumps({tasks[task]: task.result()}) + "\n")
-                file.flush()
+                file.write((json.dumps({tasks[task]: task.result()}) + "\n").encode())
 
         tasks = {pool.submit(judged, *each): key for key, each in left.items()}
         try:

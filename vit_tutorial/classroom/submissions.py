@@ -102,7 +102,7 @@ def _unpacked(
     """The file itself, or those in the zip that it is; nothing is written to the disk."""
     kind, room = PurePosixPath(name).suffix.lower(), room or _Room()
     zipped = kind == ".zip"
-    room.size, room.files = room.size - size, room.files - 1
+    room.size, room.files = room.size - size * (depth > 0), room.files - (depth > 0)
     if not zipped and kind not in READ:
         yield name, when, OTHER
     elif size > (MOST_BYTES if zipped else LARGEST) or depth > DEEPEST:
@@ -128,7 +128,9 @@ def _unpacked(
 
 
 def _entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
-    """A file of a zip, a little at a time: packed in some ways, it might unpack to more than the zip says."""
+    """A file of a zip, a little at a time: it might unpack to more than the zip says, and in other ways all at once."""
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError("packed in a way that isn't read here; an ordinary zip is")
     with archive.open(entry) as file:
         return b"".join(iter(partial(file.read, 4096), b""))
 
