@@ -105,12 +105,18 @@ def load_pretrained(
     if source in NAMES:
         model = from_state_dict(_fetch(str(source), progress), num_heads=num_heads)
     else:
-        state = convert(_read(Path(source)))
-        patches = read_shape(state, "pos_embed")[1] - ("cls_token" in state) if "pos_embed" in state else 0
-        square = isqrt(patches) ** 2 == patches
-        own_size = img_size if not square or _num_patches(state, img_size) == patches else None
-        model = from_state_dict(state, num_heads=num_heads, img_size=own_size)
+        found = _read(Path(source))
+        with at_fault(f"{source}: ", why=str):
+            model = _from_file(found, img_size, num_heads)
     return adapt(model, img_size=img_size, num_classes=num_classes).eval()
+
+
+def _from_file(state: dict[str, Tensor], img_size: int | tuple[int, int] | None, num_heads: int | None) -> ViT:
+    state = convert(state)
+    patches = read_shape(state, "pos_embed")[1] - ("cls_token" in state) if "pos_embed" in state else 0
+    square = isqrt(patches) ** 2 == patches
+    own_size = img_size if not square or _num_patches(state, img_size) == patches else None
+    return from_state_dict(state, num_heads=num_heads, img_size=own_size)
 
 
 def adapt(model: ViT, *, img_size: int | tuple[int, int] | None = None, num_classes: int | None = None) -> ViT:
