@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vit_tutorial.attention_maps.maps import check_chosen, check_ours, gradients_on
 from vit_tutorial.model import ViT
-from vit_tutorial.validate import check_divisible, check_tiles, checked, working_dtype
+from vit_tutorial.validate import check_divisible, check_tiles, checked, to_pair, working_dtype
 
 
 @checked
@@ -19,9 +19,10 @@ def mask_coverage(
     Raises:
         ValueError: if the grid does not divide the mask.
     """
-    for axis, pixels, patches in zip(("height", "width"), mask.shape[1:], grid_size, strict=True):
+    gh, gw = to_pair("grid_size", grid_size)
+    for axis, pixels, patches in zip(("height", "width"), mask.shape[1:], (gh, gw), strict=True):
         check_divisible(f"mask {axis}", pixels, "the map's grid of", patches)
-    return reduce(mask.to(dtype), "b (gh ph) (gw pw) -> b gh gw", "mean", gh=grid_size[0], gw=grid_size[1])
+    return reduce(mask.to(dtype), "b (gh ph) (gw pw) -> b gh gw", "mean", gh=gh, gw=gw)
 
 
 @checked

@@ -118,6 +118,8 @@ def attention_map(
     _check_tokens(weights, config)
     gh, gw = config.grid_size
     if query is not None:
+        if not isinstance(query, tuple | list) or len(query) != 2 or not all(isinstance(side, int) for side in query):
+            raise ValueError(f"query must be the (row, column) of a patch, got {query!r}")
         if not (0 <= query[0] < gh and 0 <= query[1] < gw):
             raise ValueError(f"query {query} is outside the grid of {gh}×{gw} patches")
         row = weights[..., config.num_prefix_tokens + query[0] * gw + query[1], :]

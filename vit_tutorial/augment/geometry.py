@@ -121,6 +121,8 @@ def affine(
     Source: grid sampling of Jaderberg et al. 2015, section 3.3, bilinear.
     """
     b, _, height, width = images.shape
+    if not height * width:
+        return images
     # For each pixel of the result we need the place it comes from: the inverse of what the image goes through.
     cos, sin = angle.cos() / size, angle.sin() / size
     # grid_sample measures both sides as −1..1, so on a rectangle the aspect ratio comes in wherever x and y mix.

@@ -57,7 +57,14 @@ def look_alikes(train: UInt8[Tensor, "n c H W"], test: UInt8[Tensor, "m c H W"])
     Args:
         train: ``(n, c, H, W)``.
         test: ``(m, c, H, W)``.
+
+    Raises:
+        ValueError: if they have no pixels, or not equally many channels.
     """
+    if train.shape[1] != test.shape[1] or 0 in (*train.shape[1:], *test.shape[1:]):
+        raise ValueError(
+            f"images of {tuple(train.shape)} and {tuple(test.shape)} can't be compared: as many channels, c"
+        )
     known, asked = _small(train), _small(test)
     near = torch.zeros(len(asked), dtype=torch.bool)
     for images in (known, known.flip(-1)):

@@ -22,6 +22,8 @@ from vit_tutorial.data.headers import WORKERS, opened, stop_if_unreadable
 
 def _check_labels(labels: Tensor, num: int, classes: Sequence[str]) -> None:
     """Raise a ValueError unless there is a class index for each of ``num`` images."""
+    if isinstance(classes, str) or not isinstance(classes, Sequence):
+        raise ValueError(f"classes must be a tuple with a name for each class, got {classes!r}")
     wanted = f"labels must be a tensor of {num} class indices, torch.int64 of shape ({num},)"
     if not isinstance(labels, Tensor):
         raise ValueError(
@@ -90,8 +92,10 @@ class Dataset:
     fingerprint: str | None = None
 
     def __post_init__(self):
-        if self.images.dtype != torch.uint8:
-            raise ValueError(f"images must be bytes, torch.uint8 in 0..255, got {self.images.dtype}")
+        if not isinstance(self.images, Tensor) or self.images.dtype != torch.uint8 or self.images.ndim != 4:
+            got = getattr(self.images, "dtype", type(self.images).__name__)
+            shape = tuple(getattr(self.images, "shape", ()))
+            raise ValueError(f"images must be bytes, torch.uint8 in 0..255, (num, c, H, W), got {got} of {shape}")
         _check_labels(self.labels, len(self.images), self.classes)
 
     def __len__(self) -> int:

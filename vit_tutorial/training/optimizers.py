@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_tutorial.validate import checked
+from vit_tutorial.validate import check_int, checked
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
@@ -81,6 +81,7 @@ def orthogonalize(matrices: Float[Tensor, "*n rows cols"], steps: int = 5) -> Fl
         matrices: zeros stay zeros; otherwise a matrix's scale does not matter, unless its norm is below 1e-7.
         steps: of the iteration.
     """
+    check_int("steps", steps, 0)
     if matrices.shape[-2] > matrices.shape[-1]:
         return orthogonalize(matrices.mT, steps).mT  # the smaller products
     a, b, c = 3.4445, -4.7750, 2.0315
