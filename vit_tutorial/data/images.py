@@ -95,7 +95,7 @@ class Dataset:
         if not isinstance(self.images, Tensor) or self.images.dtype != torch.uint8 or self.images.ndim != 4:
             got = getattr(self.images, "dtype", type(self.images).__name__)
             shape = tuple(getattr(self.images, "shape", ()))
-            raise ValueError(f"images must be bytes, torch.uint8 in 0..255, (num, c, H, W), got {got} of {shape}")
+            raise ValueError(f"images must be bytes, torch.uint8 in 0..255, got {got} of {shape}, not (num, c, H, W)")
         _check_labels(self.labels, len(self.images), self.classes)
 
     def __len__(self) -> int:
