@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from vit_tutorial.clinic.diagnosis import diagnose
 from vit_tutorial.clinic.examined import FAILURES, device_of, make_images, prepared
 from vit_tutorial.clinic.report import Diagnosis
+from vit_tutorial.data.headers import IMG_EXTENSIONS
 from vit_tutorial.data.images import decode_all
-from vit_tutorial.data.layout import IMG_EXTENSIONS, images_in
+from vit_tutorial.data.layout import images_in
 
 MOST_PICTURES = 4
 

@@ -11,12 +11,11 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from vit_tutorial.data.headers import IMG_EXTENSIONS
 from vit_tutorial.validate import listed
 
-# As torchvision.datasets.ImageFolder has them, whose import takes a second.
-IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 CONVERTIBLE = {  # images as well, of kinds that are not read here
-    *(".heic", ".heif", ".avif", ".gif", ".jfif", ".jpe", ".jp2", ".jxl", ".svg", ".psd", ".tga", ".ico", ".pdf"),
+    *(".heic", ".heif", ".avif", ".gif", ".jp2", ".jxl", ".svg", ".psd", ".tga", ".ico", ".pdf"),
     *(".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf", ".dcm"),
 }
 SPLIT_NAMES = {  # of which split a folder holds the images
