@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Int64, UInt8
 from torch import Tensor
 
-from vit_tutorial.data.copies import NOT_FOUND, contents
+from vit_tutorial.data.copies import NOT_FOUND, contents, state_of
 from vit_tutorial.data.headers import UnreadableImages, check_headers, stop_if_unreadable
 from vit_tutorial.data.images import Dataset, ImageFiles, decode_all, find_faults
 from vit_tutorial.data.layout import find_images, find_splits, split_names, tables_in
@@ -60,15 +60,18 @@ def image_folder(
             f"{path} has a single class, {dataset.classes[0]!r}, and a model that always says it is always right. "
             f"It needs two classes at least: make a folder for each{table}"
         )
-    _check_files(sorted(file for part in splits.values() for file in part.files))
-    others = sorted(file for name in ("val", "test") for file in splits[name].files if split == "train" and memory)
-    faults = find_faults(others)  # before a training, not after it
+    caches = {
+        name: cache / f"{hashlib.sha256(f'{path.resolve()} {name}'.encode()).hexdigest()[:16]}.npz" for name in splits
+    }
+    unseen = {name: part for name, part in splits.items() if not _was_decoded(part, caches[name])}
+    _check_files(sorted(file for part in unseen.values() for file in part.files))
+    others = sorted(file for name in unseen if name != "train" for file in unseen[name].files)
+    faults = find_faults(others) if split == "train" and memory else []  # before a training, not after it
     if len(dataset) * math.prod(dataset.image_shape) > memory:
         stop_if_unreadable(faults)
         return dataset
-    key = hashlib.sha256(f"{path.resolve()} {split}".encode()).hexdigest()[:16]
     try:
-        images = decode_cached(dataset, cache / f"{key}.npz")
+        images = decode_cached(dataset, caches[split])
     except UnreadableImages as error:
         faults += error.faults
     stop_if_unreadable(sorted(faults))
@@ -313,19 +316,17 @@ def decode_cached(dataset: ImageFiles, cache: Path) -> UInt8[Tensor, "num 3 H W"
     Raises:
         ValueError: if a file is not a whole image, or sizes differ and no ``img_size`` is given.
     """
-    mark = _fingerprint(dataset)
-    try:
-        with open(cache, "rb") as file, np.load(file) as kept:
-            if str(kept["mark"]) == mark:
-                return torch.from_numpy(kept["images"])
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        pass  # there is none, or a damaged one
+    marks = {"mark": _fingerprint(dataset.files, dataset.img_size), "files": _fingerprint(dataset.files)}
+    if _kept(cache, "mark") == marks["mark"]:
+        images = _kept(cache, "images")
+        if images is not None and images.dtype == np.uint8 and images.shape[:2] == (len(dataset), 3):
+            return torch.from_numpy(images)
     images = decode_all(dataset.files, dataset.img_size, progress=True)
     part = cache.with_name(f".{uuid.uuid4().hex}.npz")
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
         try:
-            np.savez(part, images=images.numpy(), mark=np.array(mark))
+            np.savez(part, images=images.numpy(), **marks)
             os.replace(part, cache)
         finally:
             part.unlink(missing_ok=True)
@@ -334,12 +335,27 @@ def decode_cached(dataset: ImageFiles, cache: Path) -> UInt8[Tensor, "num 3 H W"
     return images
 
 
-def _fingerprint(dataset: ImageFiles) -> str:
+def _was_decoded(dataset: ImageFiles, cache: Path) -> bool:
+    """Whether these very files were decoded into the cache, in whatever size: then there is nothing wrong with them."""
+    return cache.exists() and _kept(cache, "files") == _fingerprint(dataset.files)
+
+
+def _kept(cache: Path, name: str) -> np.ndarray | str | None:
+    """An entry of a cache; None if there is none, or it can't be read, so that it is made anew."""
+    try:
+        with open(cache, "rb") as file, np.load(file) as kept:
+            entry = kept[name]
+    except Exception:  # of any kind: a damaged file is taken for numbers
+        return None
+    return entry if entry.ndim else str(entry)
+
+
+def _fingerprint(files: Sequence[str], img_size: tuple[int, int] | None = None) -> str:
     """Changes whenever an image is added, removed, renamed or written, or another size is wanted."""
-    digest, above = hashlib.sha256(repr(dataset.img_size).encode()), os.path.commonpath(dataset.files)
-    for file in dataset.files:
-        status = os.stat(file)
+    digest, above = hashlib.sha256(repr(img_size).encode()), os.path.commonpath(files)
+    for file in files:
+        size, time = state_of(file)
         again = "" if file.lower().endswith((".jpg", ".jpeg")) else "8 to 16 bits"  # were read in another way once
         name = os.path.relpath(file, above).split(os.sep)
-        digest.update(f"{name}|{status.st_size}|{status.st_mtime_ns}{again}\n".encode())
+        digest.update(f"{name}|{size}|{time}{again}\n".encode())
     return digest.hexdigest()

@@ -45,21 +45,19 @@ def faults_of(path: str) -> Iterator[None]:
     """Whatever PIL raises within the block is the file's fault: a ValueError that names it, and says what to do."""
     try:
         yield
-    except PermissionError as error:
-        raise ValueError(f"{path} cannot be opened: {error.strerror}") from error
-    except MemoryError as error:
-        raise ValueError(f"{path} has more pixels than there is memory for: save it smaller") from error
-    except Image.DecompressionBombError as error:
-        pixels = max(int(number) for number in re.findall(r"\d+", str(error)))
-        raise ValueError(
-            f"{path} has {pixels:,} pixels, more than the {2 * Image.MAX_IMAGE_PIXELS:,} that are read: save it smaller"
-        ) from error
     except Exception as error:  # of any kind: a damaged header is taken for numbers
         raise ValueError(f"{path} {_fault(path, error)}") from error
 
 
 def _fault(path: str, error: Exception) -> str:
     """What is wrong with a file that PIL can't read, and what to do about it."""
+    if isinstance(error, PermissionError):
+        return f"cannot be opened: {error.strerror}"
+    if isinstance(error, MemoryError):
+        return "has more pixels than there is memory for: save it smaller"
+    if isinstance(error, Image.DecompressionBombError):
+        pixels = max(int(number) for number in re.findall(r"\d+", str(error)))
+        return f"has {pixels:,} pixels, more than the {2 * Image.MAX_IMAGE_PIXELS:,} that are read: save it smaller"
     with open(path, "rb") as file:
         start = file.read(512)
     if not start:
@@ -69,9 +67,8 @@ def _fault(path: str, error: Exception) -> str:
             return f"is {what}: {remedy}"
     if isinstance(error, UnidentifiedImageError):
         return f"is not a whole image, or of a kind that isn't read here: copy or download it again, or {CONVERT}"
-    return (
-        f"is not a whole image: {str(error) or type(error).__name__}. Copy or download it again, or move it elsewhere"
-    )
+    why = str(error) or type(error).__name__
+    return f"is not a whole image: {why}. Copy or download it again, or move it elsewhere"
 
 
 @contextmanager
