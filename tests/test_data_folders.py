@@ -5,6 +5,7 @@ import io
 import json
 import os
 import shutil
+import warnings
 
 import numpy as np
 import pytest
@@ -47,7 +48,8 @@ def test_bad_trees(tmp_path):
         find_images(tmp_path, ("ape", "cat"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(
-        ValueError, match=r"empty holds no image\. Put images of the class into it, or move the folder elsewhere"
+        ValueError,
+        match=r"empty holds no image\. Put images of the class into it; if it is no class, move it else",
     ):
         find_images(tmp_path)
 
@@ -146,6 +148,34 @@ def test_folders_whose_use_is_unclear(tmp_path):
         touch_tree(tmp_path / name, {"ape": 3})
     with pytest.raises(ValueError, match="has the folders val and valid; only one can be the validation images"):
         split_folder(tmp_path)
+
+
+def test_classes_that_are_spelled_alike_are_asked_about(tmp_path):
+    touch_tree(
+        tmp_path / "own", {"ANGER": 9, "anger": 9, "tabby_cat": 9, "Tabby Cat": 9, "fear": 9, "犬": 9, "?": 9, "!": 9}
+    )
+    with pytest.warns(UserWarning, match=r"one by two names\? ANGER and anger, Tabby Cat and tabby_cat$"):
+        assert len(split_folder(tmp_path / "own")["train"].classes) == 8
+    touch_tree(tmp_path / "other", {"cat": 9, "cats": 9, "cat 1": 9, "cat 2": 9})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        split_folder(tmp_path / "other")
+
+
+def test_namesakes_are_counted_and_stay_together(tmp_path):
+    """A mask lies beside its picture; as a picture of its own it would be in another split."""
+    touch_tree(tmp_path, {"ape": 300, "bee": 100})
+    alone = {split: names(part) for split, part in split_folder(tmp_path).items()}
+    for number in range(300):
+        (tmp_path / f"ape/IMG_{number}.png").write_text(f"mask {number}")
+    with pytest.warns(
+        UserWarning, match=r"600 images have a namesake .* as ape.IMG_0\.jpg and ape.IMG_0\.png; if they are m"
+    ):
+        parts = split_folder(tmp_path)
+    for split, part in parts.items():
+        found = names(part)
+        assert found >= alone[split]  # no image has moved
+        assert found - alone[split] == {name.replace(".jpg", ".png") for name in alone[split] if name[:3] == "ape"}
 
 
 def test_what_is_skipped_is_counted(tmp_path):

@@ -187,10 +187,13 @@ def test_images_without_folders(tmp_path):
 def test_a_single_class_is_refused_and_a_table_beside_it_named(tmp_path):
     """It would be 100 % right for ever."""
     write_tree(tmp_path / "set", ("images",), 12)
-    with pytest.raises(ValueError, match=r"a single class, 'images', .* two classes at least: make a folder for each$"):
+    with pytest.raises(
+        ValueError,
+        match=r"a single class, 'images', .* two .*: make a folder for each, or .* them with --labels$",
+    ):
         load_dataset(f"folder:{tmp_path / 'set'}", root=tmp_path)
     (tmp_path / "set/Labels.CSV").touch()
-    with pytest.raises(ValueError, match=r"for each, or name the table that has the classes: --labels \S+Labels\.CSV$"):
+    with pytest.raises(ValueError, match=r"for each, or name the table that has them: --labels \S+Labels\.CSV$"):
         load_dataset(f"folder:{tmp_path / 'set'}", root=tmp_path)
 
 

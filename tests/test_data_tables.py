@@ -37,6 +37,8 @@ TABLES = {
     "the class first": "Category,image\ncat,000.png\ndog,001.png\ncat,002.png\n",
     "semicolons": "file;label\n000.png;cat\n001.png;dog\n002.png;cat\n",
     "tabs": "file\tlabel\n000.png\tcat\n001.png\tdog\n002.png\tcat\n",
+    "blanks": "0/000.png  cat\n1/001.png \tdog \n0/002.png   cat\n",
+    "blanks and a header": "file label\n0/000.png cat\n1/001.png dog\n0/002.png cat\n",
     "quotes and spaces": '"file", label\n"000.png", cat\n"001.png" ,dog\n002.png, cat \n\n',
     "columns called by numbers": "0,1\n0/000.png,cat\n1/001.png,dog\n0/002.png,cat\n",
     "no header": "000.png,cat\n001.png,dog\n002.png,cat\n",
@@ -66,6 +68,13 @@ def test_the_guess_is_told_with_what_is_left_out(photos):
         labels_of(photos, "f,label\n000.png,a\n001.png,b\n002.png,\n9.png,a\n8.png,b\n")
 
 
+def test_one_row_that_contradicts_another_stops_no_other(photos):
+    table = "f,label\n000.png,a\n001.png,b\n001,a\n002.png,b\n001.png,b\n"
+    message = r"2 images of 2 classes; left out: 3 images without a row, 1 image in two classes, such as '001' in 'b' "
+    with pytest.warns(UserWarning, match=message):
+        assert labels_of(photos, table) == {"000": "a", "002": "b"}
+
+
 def test_named_columns(photos):
     table = "file,label,class\n000.png,1,cat\n001.png,2,dog\n002.png,1,cat\n"
     assert labels_of(photos, table, "file,class") == labels_of(photos, table, " 1 , 3 ") == EXPECTED
@@ -76,13 +85,16 @@ def test_named_columns(photos):
     ("table", "columns", "message"),
     [
         ("file,label,class\n000.png,1,cat\n", "", r"which column has the classes\? Name both with --label-columns, as"),
-        ("file,age,sex\n000.png,1,f\n", "", r"which column has the classes\? .* it has the columns file, age, sex$"),
+        ("age,file,sex\n1,000.png,f\n", "", r"has the classes\? Name both with \S+, as in file,sex; it has the "),
+        ("age,file,sex\n1,000.png,f\n", "", r"age, file, sex, with \[\['1', '000.png', 'f'\]\] as its first row$"),
+        ("a.png 0.5 mono\n000.png 1.0 mono\n", "", r"which column has the classes\? .* as in a.png,mono; it has"),
         ("image,mask,label\n000.png,001.png,a\n", "", "which column has the files"),
         ("file,label\nx.png,a\n", "", r"no column names images in \S+set, with \[\['x\.png', 'a'\]\] as its first"),
         ("file,label\n000.png,a\n", "file,what", r"has no column 'what', only file, label$"),
         ("file,label\n000.png,a\n", "file", r"the columns of labels must be two names, as in file,class; got 'file'"),
         ("file,label\n000.png,a\n", "label,file", r"column 'label' names no image in"),
-        ("file,label\n000.png,a\n0/000.png,b\n", "", r"'0/000\.png' is in two classes, 'a' and 'b'"),
+        ("file,label\n000.png,a\n0/000.png,b\n", "", r"is in two classes, such as '0/000\.png' in 'a' and 'b'$"),
+        ("file,label\nmy photo 1.png,a\n", "", r"no column names images .*, with \[\['my photo 1\.png', 'a'\]\]"),
         ("file\n000.png\n", "", r"needs a column with files and one with classes; its first row is \['file'\]"),
         ("file,label\n", "", r"no column names images in \S+set, with \[\] as its first row$"),
         ("file,label\n", "file,label", r"column 'file' names no image in \S+set, with \[\] as its first row$"),
@@ -96,7 +108,7 @@ def test_what_can_t_be_told_is_asked(photos, table, columns, message):
 
 def test_a_name_that_two_images_have(photos):
     write_image(photos / "more/000.png", 9)
-    with pytest.raises(ValueError, match=r"'000\.png' may be images/0/000\.png and more/000\.png; name the folder"):
+    with pytest.raises(ValueError, match=r"'000\.png' may be images/0/000\.png and more/000\.png; name its folder"):
         labels_of(photos, "file,label\n000.png,a\n001.png,b\n")
     assert labels_of(photos, "file,label\nmore/000.png,a\n001.png,b\n") == {"000": "a", "001": "b"}
 

@@ -6,6 +6,7 @@ import os
 import uuid
 import warnings
 import zipfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +19,9 @@ from torch import Tensor
 from vit_tutorial.data.copies import NOT_FOUND, contents, state_of
 from vit_tutorial.data.headers import UnreadableImages, check_headers, stop_if_unreadable
 from vit_tutorial.data.images import Dataset, ImageFiles, decode_all, find_faults
-from vit_tutorial.data.layout import find_images, find_splits, split_names, tables_in
+from vit_tutorial.data.layout import SHOWN, find_images, find_splits, spelled_alike, split_names, tables_in
 from vit_tutorial.data.tables import read_labels
+from vit_tutorial.validate import listed
 
 SPLIT_SEED = 0
 HEX = 12  # digits of an image's hash
@@ -54,8 +56,8 @@ def image_folder(
     splits = split_folder(path, labels, label_columns)
     dataset = replace(splits[split], img_size=img_size)
     if len(dataset.classes) == 1:
-        found = [] if labels else tables_in(path)
-        table = f", or name the table that has the classes: --labels {found[0]}" if found else ""
+        named = f": --labels {found[0]}" if (found := tables_in(path)) else " with --labels"
+        table = "" if labels else f", or name the table that has them{named}"
         raise ValueError(
             f"{path} has a single class, {dataset.classes[0]!r}, and a model that always says it is always right. "
             f"It needs two classes at least: make a folder for each{table}"
@@ -95,8 +97,9 @@ def split_folder(path: Path, labels: str = "", label_columns: str = "") -> dict[
     of its class and file name alone, so adding images moves no others. If the hash would leave a class without an image
     in a split, the image with the nearest hash is taken; more images may then send that one back to the training
     images. Files of equal content are one image, with the highest of their hashes, and only trained on if they are in
-    several classes. Classes with fewer images than splits are only trained on. Warnings name such classes, and count
-    the copies, and those test and validation images that are training images as well.
+    several classes. Files whose names differ in the ending alone have the hash of the first. Classes with fewer images
+    than splits are only trained on. Warnings name such classes, and those that are spelled alike, and count the copies,
+    the files with a namesake, and those test and validation images that are training images as well.
 
     Args:
         labels: a table with the images' classes, instead of folders; see
@@ -119,14 +122,19 @@ def split_folder(path: Path, labels: str = "", label_columns: str = "") -> dict[
         parts, classes = _by_folders(path)
     files, numbers = parts.pop("train")
     drawn = [split for split in ("test", "val") if split not in parts]
-    keys, hashes = contents(files), _hashes(path, files)
-    chosen, few = _drawn(_one_per_picture(hashes, keys, numbers.tolist()), numbers, drawn)
+    keys, hashes, stems = contents(files), _hashes(path, files), [os.path.splitext(file)[0] for file in files]
+    first = dict(zip(reversed(stems), reversed(hashes), strict=True))  # of each stem
+    marks = _one_per_picture([first[stem] for stem in stems], keys, numbers.tolist())
+    chosen, few = _drawn(marks, numbers, drawn)
     if len(few) == len(classes):
         raise ValueError(f"{path}: no class has {len(chosen)} images, one each for {', '.join(chosen)}")
     if few:
         names = ", ".join(f"{classes[label]} ({count})" for label, count in few.items())
         warnings.warn(f"{path}: classes with too few images for {', '.join(drawn)}: {names}", stacklevel=2)
+    if alike := spelled_alike(classes):
+        warnings.warn(f"{path}: different classes, or one by two names? {listed(alike, SHOWN)}", stacklevel=2)
     _warn_of_copies(path, files, keys, numbers.tolist(), drawn)
+    _warn_of_namesakes(path, files, stems)
     seen = {split: _trained_on(path, split, files, there) for split, (there, _) in parts.items()}
     for split, indices in chosen.items():
         indices.sort(key=hashes.__getitem__)  # mixes the classes
@@ -208,6 +216,16 @@ def _warn_of_copies(
         warnings.warn(
             f"{path}: the same picture is in two classes: {names}{more}; they are only trained on", stacklevel=3
         )
+
+
+def _warn_of_namesakes(path: Path, files: Sequence[str], stems: Sequence[str]) -> None:
+    """Count the files whose names differ from another's in the ending alone, as those of masks often do."""
+    counts = Counter(stems)
+    if same := [file for file, stem in zip(files, stems, strict=True) if counts[stem] > 1]:
+        names = " and ".join(os.path.relpath(file, path) for file in same[:2])
+        said = f"{len(same)} images have a namesake with another ending, such as {names}"
+        do = "if they are masks or drafts of one another, move those elsewhere, since all are taken for pictures"
+        warnings.warn(f"{path}: {said}; {do}", stacklevel=3)
 
 
 def _trained_on(path: Path, split: str, train: Sequence[str], files: Sequence[str]) -> Bool[Tensor, " num"]:

@@ -167,7 +167,8 @@ def find_images(
         if not images:
             what = f" that can be read, only {_counted(others)}" if others else ""
             do = "Convert them to JPEG or PNG" if others.keys() & CONVERTIBLE else "Put images of the class into it"
-            raise ValueError(f"{folder / name} holds no image{what}. {do}, or move the folder elsewhere")
+            rest = "if it is no class, move it elsewhere, or name a folder with the classes alone"
+            raise ValueError(f"{folder / name} holds no image{what}. {do}; {rest}")
         skipped += others
         files += images
         labels += [classes.index(name)] * len(images)
@@ -197,6 +198,14 @@ def _instead(folder: Path) -> str:
         table = f": --labels {tables[0]}" if (tables := tables_in(folder)) else " with --labels"
         return f". Sort its {images} images into such folders, or name the table that has their classes{table}"
     return ""
+
+
+def spelled_alike(names: Sequence[str]) -> list[str]:
+    """Names that differ in case, blanks and punctuation alone, such as "ANGER and anger"."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(re.sub(r"[\W_]+", " ", name).strip().casefold() or name, []).append(name)
+    return [" and ".join(same) for same in alike.values() if len(same) > 1]
 
 
 def tables_in(path: Path) -> list[str]:

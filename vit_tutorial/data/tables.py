@@ -29,7 +29,7 @@ def read_labels(
 
     Args:
         path: the folder.
-        table: a CSV file, with or without a header, with commas, semicolons or tabs.
+        table: a CSV file, with or without a header, with commas, semicolons, tabs, or nothing but blanks in between.
         columns: the names of the columns with files and classes, ``"file,label"``, or their numbers, ``"1,3"``. If
             none are given, the files' column is the one that names most images, and the classes' the one called
             ``label``, ``class``, ``category`` or alike, or the only other one.
@@ -39,7 +39,8 @@ def read_labels(
 
     Raises:
         FileNotFoundError: if there is no such table.
-        ValueError: if it is no CSV file, names no image, or it can't be told which image or class it means.
+        ValueError: if it is no CSV file, names no image, or it can't be told which image it means, or in which column
+            the classes are.
     """
     header, rows = _read(table)
     index = _index(path)
@@ -49,19 +50,24 @@ def read_labels(
         _chosen(table, header, columns) if columns else _guessed(path, table, header, rows, index)
     )
     names: dict[str, str] = {}
-    absent, empty = [], 0
+    absent, empty, torn = [], 0, {}
     for row in rows:
         cell, name = (row[column].strip() if column < len(row) else "" for column in (file_column, class_column))
         found = _files(cell, index)
         if len(found) > 1:
             places = " and ".join(os.path.relpath(file, path) for file in found[:2])
-            raise ValueError(f"{table}: {cell!r} may be {places}; name the folder in the table, too")
+            raise ValueError(
+                f"{table}: {cell!r} may be {places}; name its folder in the table, too, or take one folder alone"
+            )
         if not found:
             absent.append(cell)
         elif not name:
             empty += 1
         elif names.setdefault(found[0], name) != name:
-            raise ValueError(f"{table}: {cell!r} is in two classes, {names[found[0]]!r} and {name!r}")
+            torn[found[0]] = f"{cell!r} in {names[found[0]]!r} and {name!r}"
+    names = {file: name for file, name in names.items() if file not in torn}
+    if torn and not names:
+        raise ValueError(f"{table}: each image is in two classes, such as {next(iter(torn.values()))}")
     if not names:
         raise ValueError(
             f"{table}: column {header[file_column]!r} names no image in {path}, with {rows[:1]} as its first row"
@@ -70,7 +76,8 @@ def read_labels(
     said = f"files from column {header[file_column]!r}, classes from column {header[class_column]!r}"
     all_files = {file for there in index.values() for file in there}
     rest = (
-        (len(all_files) - len(names) - empty, "image", "without a row"),
+        (len(all_files) - len(names) - len(torn) - empty, "image", "without a row"),
+        (len(torn), "image", f"in two classes, such as {next(iter(torn.values()), '')}"),
         (len(absent), "row", f"without an image in {path}, such as {''.join(absent[:1])!r}"),
         (empty, "row", "without a class"),
     )
@@ -91,6 +98,8 @@ def _read(table: Path) -> tuple[list[str], list[list[str]]]:
         text = content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
         first = text.lstrip().partition("\n")[0]
         delimiter = max(",;\t|", key=first.count)
+        if delimiter not in first:
+            text, delimiter = re.sub(r"[ \t]+", "\t", text), "\t"
         rows = [
             row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if any(map(str.strip, row))
         ]
@@ -148,17 +157,20 @@ def _guessed(
         found = {file: cell for cell in cells for file in _files(cell, index)}
         return sum(file.endswith(cell.rpartition(".")[2]) and "." in cell for file, cell in found.items()), len(found)
 
-    ask = f"Name both with --label-columns, as in {header[0]},{header[-1]}; it has the columns {', '.join(header)}"
+    def ask(file: int, other: int) -> str:
+        example = f"Name both with --label-columns, as in {header[file]},{header[other]}"
+        return f"{example}; it has the columns {', '.join(header)}, with {rows[:1]} as its first row"
+
     scores = [named(column) for column in range(len(header))]
     file_column = scores.index(max(scores))
     if scores[file_column] == (0, 0):
         raise ValueError(f"{table}: no column names images in {path}, with {rows[:1]} as its first row")
     if scores.count(scores[file_column]) > 1:
-        raise ValueError(f"{table}: which column has the files? {ask}")
+        raise ValueError(f"{table}: which column has the files? {ask(file_column, len(header) - 1)}")
     rest = [column for column in range(len(header)) if column != file_column]
     known = [column for column in rest if re.sub(r"[\W_]", "", header[column].lower()) in CLASS_COLUMNS]
     if len(known) != 1 and len(rest) != 1:
-        raise ValueError(f"{table}: which column has the classes? {ask}")
+        raise ValueError(f"{table}: which column has the classes? {ask(file_column, rest[-1])}")
     return file_column, (known or rest)[0]
 
 

@@ -23,6 +23,16 @@ def never_answered(confusion: Sequence[Sequence[int]]) -> list[int]:
     return [label for label, row in enumerate(confusion) if sum(row) and not sum(each[label] for each in confusion)]
 
 
+def interval(right: int, total: int) -> tuple[float, float]:
+    """Between which accuracies the true one lies, with a confidence of 95 %, if ``right`` of ``total`` were right.
+
+    Source: Wilson 1927, without a correction for continuity.
+    """
+    from scipy.stats import binomtest
+
+    return tuple(binomtest(right, total).proportion_ci(0.95, "wilson"))
+
+
 def explain(scores: dict, classes: Sequence[str], split: str = "test") -> list[str]:
     """What belongs beside an accuracy, in lines.
 
@@ -35,7 +45,11 @@ def explain(scores: dict, classes: Sequence[str], split: str = "test") -> list[s
     counts = [sum(row) for row in confusion]
     largest, total = max(range(len(counts)), key=counts.__getitem__), sum(counts)
     always = f"always saying {classes[largest]!r}, the largest class, would give {counts[largest] / total:.2%}"
-    lines = [f"balanced accuracy {balanced_accuracy(confusion):.2%}, the mean over the classes; {always}"]
+    low, high = interval(sum(row[label] for label, row in enumerate(confusion)), total)
+    lines = [
+        f"95% interval {low:.1%} to {high:.1%}, of {total:,} images; "
+        f"balanced accuracy {balanced_accuracy(confusion):.2%}, the mean over the classes; {always}"
+    ]
     if silent := never_answered(confusion):
         named = [f"{classes[label]!r} ({counts[label]:,} {split} image{'s' * (counts[label] > 1)})" for label in silent]
         lines.append(f"never answered: {listed(named, SHOWN)}")
