@@ -13,7 +13,11 @@ from fake_data import write_image, write_tree
 from PIL import Image
 
 from vit_tutorial.cli import main
+from vit_tutorial.data.copies import look_alikes
 from vit_tutorial.data.folders import split_folder
+from vit_tutorial.recipes import load_split
+from vit_tutorial.runs import load_recorded
+from vit_tutorial.training.loop import evaluate
 
 TINY = ["--epochs=1", "--quiet", "--device=cpu", "--model.depth=1", "--model.embed-dim=12"]
 
@@ -73,7 +77,13 @@ def test_the_same_picture_in_another_format_is_asked_about(own_folder, capsys):
     test = json.loads((own_folder / "runs/photos/metrics.json").read_text())["test"]
     trained = {int(Path(file).stem) for file in split_folder(own_folder / "set")["train"].files}
     assert test["look_alikes"] == len(trained & {33, 34, 35}) > 1  # the others are for validation
-    assert f"{test['look_alikes']} test images look like a training image" in capsys.readouterr().out
+    model, recipe = load_recorded(Path("runs/photos"))
+    images, set_ = load_split(recipe, "train").images, load_split(recipe, "test")
+    unlike = set_[~look_alikes(images, set_.images)]
+    assert test["accuracy_unlike"] == pytest.approx(evaluate(model, unlike, recipe)["accuracy"])
+    main(["evaluate", "photos", "--device=cpu"])
+    said = f"{test['look_alikes']} test images look like a training image, .*; {test['accuracy_unlike']:.2%} on the"
+    assert len(re.findall(rf"{said} {7 - test['look_alikes']} others", capsys.readouterr().out)) == 2
 
 
 def test_classes_from_a_table(own_folder, capsys):

@@ -68,6 +68,10 @@ def test_look_alikes_are_a_question():
     assert explain(scores, "ab")[1:] == [line]
     scores |= {"look_alikes": 2, "trained_on": 2, "accuracy_without": 0.5}
     assert explain(scores, "ab")[2].startswith("2 more test images look like a training image")
+    assert explain(scores | {"accuracy_unlike": 0.25}, "ab")[2].endswith(
+        "perhaps the same picture once more; 25.00% on the 4 others"
+    )
+    assert explain(scores | {"accuracy_unlike": None}, "ab")[2].endswith("; there are no others")
     assert len(explain({"confusion": [[3, 1], [1, 3]], "look_alikes": 0}, "ab")) == 1
 
 

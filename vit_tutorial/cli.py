@@ -243,13 +243,14 @@ class Evaluate:
         if recipe.dataset.startswith("folder:"):
             changes = check_split(metrics, load_images(recipe, "test", memory=0), "test")  # without decoding
         test = load_split(recipe, "test")
-        scores = evaluate(model.to(self.device), test, recipe)
-        then = metrics["test"]["accuracy"]
+        scores, after = evaluate(model.to(self.device), test, recipe), metrics["test"]
+        if not changes:  # so the training images are the same, which aren't read here
+            scores |= {key: after[key] for key in ("look_alikes", "accuracy_unlike") if key in after}
         whose = "your own run" if folder.is_relative_to(OWN_RUNS) else "the recorded run"
         accuracy = f"{scores['accuracy']:.2%}"
         print(f"{self.name}, {whose}: test accuracy {accuracy} on {len(test):,} images of {test.variant}")
         print("\n".join(explain(scores, test.classes)))
-        print(f"after its training: {then:.2%}; weights: {folder / 'model.safetensors'}")
+        print(f"after its training: {after['accuracy']:.2%}; weights: {folder / 'model.safetensors'}")
         if changes:
             print(f"since then: {changes}; no test image was used in training")
 

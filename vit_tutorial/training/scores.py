@@ -56,14 +56,20 @@ def explain(scores: dict, classes: Sequence[str], split: str = "test") -> list[s
     if without := [repr(classes[label]) for label, count in enumerate(counts) if not count]:
         lines.append(f"no {split} image of {listed(without, SHOWN)}, so nothing is known about {_them(len(without))}")
     if copies := scores.get("trained_on"):
-        rest = scores["accuracy_without"]
-        new = "there are no others" if rest is None else f"{rest:.2%} on the {total - copies:,} others"
-        lines.append(f"{copies:,} of {total:,} {split} images are training images as well: {new}")
+        rest = _rest(scores["accuracy_without"], total - copies)
+        lines.append(f"{copies:,} of {total:,} {split} images are training images as well: {rest}")
     if near := scores.get("look_alikes"):
         images = f"{near:,} {'more ' * bool(scores.get('trained_on'))}{split} image{'s' * (near > 1)}"
         look = "looks" if near == 1 else "look"
-        lines.append(f"{images} {look} like a training image, as it is or mirrored: perhaps the same picture once more")
+        line = f"{images} {look} like a training image, as it is or mirrored: perhaps the same picture once more"
+        if "accuracy_unlike" in scores:
+            line += f"; {_rest(scores['accuracy_unlike'], total - (copies or 0) - near)}"
+        lines.append(line)
     return lines
+
+
+def _rest(accuracy: float | None, count: int) -> str:
+    return "there are no others" if accuracy is None else f"{accuracy:.2%} on the {count:,} others"
 
 
 def _them(count: int) -> str:
