@@ -156,6 +156,21 @@ def test_names_with_anything_in_them(own_folder, capsys):
     assert "4 classes: %s {x} 9, naïve ☃ 9, " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("most", "refused"), [(2000, False), (1199, True)])
+def test_a_photograph_of_many_pixels_is_no_attack(own_folder, monkeypatch, recwarn, most, refused):
+    """PIL warns of one above its limit, and refuses it from twice that on."""
+    image = np.full((40, 60), 255, np.uint8)
+    image[10:30, 28:32] = 0
+    Image.fromarray(image).save(own_folder / "a.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", most)
+    if refused:
+        with pytest.raises(SystemExit, match=r"a\.png has 2,400 pixels, more than the 2,398 that are read"):
+            main(["predict", "digits", "a.png", "--device=cpu"])
+    else:
+        main(["predict", "digits", "a.png", "--device=cpu"])
+    assert not [str(warning.message) for warning in recwarn]
+
+
 @pytest.mark.parametrize("run", ["digits", "photos"])
 def test_one_of_many_images_stops_no_other(own_folder, capsys, run):
     if run == "photos":

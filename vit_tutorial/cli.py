@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 
 import torch
 import tyro
+from PIL import Image
 from tyro.conf import CascadeSubcommandArgs, Fixed, FlagCreatePairsOff, Positional, Suppress, arg, subcommand
 
 from vit_tutorial.attention_maps import attention_gradients, attention_map, gradient_rollout
@@ -588,6 +589,7 @@ def main(arguments: list[str] | None = None) -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # for folders by names that are no text
     warnings.formatwarning = _one_line_each()
+    warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # twice as many pixels are read, and no more
     arguments = _with_current_names(sys.argv[1:] if arguments is None else arguments)
     try:
         # Cascading: `train --quiet mnist` is `train mnist --quiet`.

@@ -255,7 +255,8 @@ def _as_bytes(values: np.ndarray, scaled: bool) -> np.ndarray:
     if bits < 16:
         rule = f"an image file of 16 bits with no value above {2**bits - 1:,} is taken to hold {bits} bits"
         warnings.warn(f"{rule}, so {2**bits - 1:,} is white; each is judged by itself", stacklevel=2)
-    return (values * (255 / (2**bits - 1))).round().astype(np.uint8)
+    table = (np.arange(2**bits) * (255 / (2**bits - 1))).round().astype(np.uint8)
+    return np.stack([table[row] for row in values])  # row by row, since an index takes 8 bytes
 
 
 def _warn_if_nearly_black(upper: np.ndarray) -> None:
@@ -270,8 +271,8 @@ def _warn_if_nearly_black(upper: np.ndarray) -> None:
 
 def _on_paper(image: Image.Image) -> Image.Image:
     image = image.convert("RGBA")
-    grey, alpha = np.asarray(image.convert("L"), dtype=float), np.asarray(image.getchannel("A"), dtype=float)
-    dark = (grey * alpha).sum() < 255 / 2 * alpha.sum()
+    grey, alpha = np.asarray(image.convert("L")), np.asarray(image.getchannel("A"))
+    dark = np.einsum("hw,hw", grey, alpha, dtype=np.int64) < 255 / 2 * alpha.sum(dtype=np.int64)
     return Image.alpha_composite(Image.new("RGBA", image.size, "white" if dark else "black"), image)
 
 
