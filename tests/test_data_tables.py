@@ -59,6 +59,12 @@ def test_as_spreadsheets_write_it(photos, encoding):
     assert labels_of(photos, table, encoding=encoding) == {"000": "Kätzchen", "001": "犬"}
 
 
+def test_as_spreadsheets_on_windows_write_it(photos):
+    with pytest.warns(UserWarning, match=r"table\.csv is not in UTF-8, so it is read as Windows-1252; if letters with"):
+        found = labels_of(photos, "file;label\n000.png;Kätzchen\n001.png;–\n", encoding="cp1252")
+    assert found == {"000": "Kätzchen", "001": "–"}
+
+
 def test_the_guess_is_told_with_what_is_left_out(photos):
     message = (
         r"files from column 'f', classes from column 'label'; 2 images of 2 classes; left out: 3 images without a row, "
@@ -117,7 +123,7 @@ def test_files_that_are_no_table(photos):
     (photos / "a.xlsx").write_bytes(b"PK\x03\x04...")
     with pytest.raises(ValueError, match=r"a\.xlsx is a spreadsheet or a zip file: save the table as CSV"):
         read_labels(photos, photos / "a.xlsx")
-    (photos / "a.csv").write_bytes("file,label\n000.png,Kätzchen\n".encode("cp1252"))
+    (photos / "a.csv").write_bytes("file,label\n000.png,カレー\n".encode("shift-jis"))
     with pytest.raises(ValueError, match=r"a\.csv is not in UTF-8: save it as CSV in UTF-8"):
         read_labels(photos, photos / "a.csv")
     with pytest.raises(FileNotFoundError, match=r"nowhere\.csv"):

@@ -91,26 +91,38 @@ def read_labels(
 
 def _read(table: Path) -> tuple[list[str], list[list[str]]]:
     """The first row, and the others."""
-    content = table.read_bytes()
-    if content.startswith(b"PK\x03\x04"):
-        raise ValueError(f"{table} is a spreadsheet or a zip file: save the table as CSV")
+    text = _text(table)
+    first = text.lstrip().partition("\n")[0]
+    delimiter = max(",;\t|", key=first.count)
+    if delimiter not in first:
+        text, delimiter = re.sub(r"[ \t]+", "\t", text), "\t"
     try:
-        text = content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
-        first = text.lstrip().partition("\n")[0]
-        delimiter = max(",;\t|", key=first.count)
-        if delimiter not in first:
-            text, delimiter = re.sub(r"[ \t]+", "\t", text), "\t"
         rows = [
             row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if any(map(str.strip, row))
         ]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{table} is not in UTF-8: save it as CSV in UTF-8") from error
     except csv.Error as error:
         raise ValueError(f"{table} is no CSV file: {error}") from error
     if not rows or len(rows[0]) < 2:
         found = f"its first row is {rows[0]}" if rows else "it is empty"
         raise ValueError(f"{table} needs a column with files and one with classes; {found}")
     return [cell.strip() for cell in rows[0]], rows[1:]
+
+
+def _text(table: Path) -> str:
+    """In UTF-8, UTF-16, or else in Windows-1252, as a warning says."""
+    content = table.read_bytes()
+    if content.startswith(b"PK\x03\x04"):
+        raise ValueError(f"{table} is a spreadsheet or a zip file: save the table as CSV")
+    try:
+        return content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        try:
+            text = content.decode("cp1252")
+        except UnicodeDecodeError:
+            raise ValueError(f"{table} is not in UTF-8: save it as CSV in UTF-8") from error
+    said = "is not in UTF-8, so it is read as Windows-1252"
+    warnings.warn(f"{table} {said}; if letters with accents come out wrong, save it in UTF-8", stacklevel=2)
+    return text
 
 
 def _names_an_image(header: Sequence[str], rows: Sequence[Sequence[str]], index: dict[str, list[str]]) -> bool:
