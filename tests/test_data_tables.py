@@ -91,9 +91,10 @@ def test_named_columns(photos):
     ("table", "columns", "message"),
     [
         ("file,label,class\n000.png,1,cat\n", "", r"which column has the classes\? Name both with --label-columns, as"),
-        ("age,file,sex\n1,000.png,f\n", "", r"has the classes\? Name both with \S+, as in file,sex; it has the "),
-        ("age,file,sex\n1,000.png,f\n", "", r"age, file, sex, with \[\['1', '000.png', 'f'\]\] as its first row$"),
-        ("a.png 0.5 mono\n000.png 1.0 mono\n", "", r"which column has the classes\? .* as in a.png,mono; it has"),
+        ("day,file,sex\n1,000.png,f\n1,001.png,m\n", "", r"has the classes\? Name both with \S+, as in file,sex; it"),
+        ("sex,file,day\nf,000.png,1\nm,001.png,\n", "", r"as in file,sex; .* columns sex \(f, m\), .* day \(1\)$"),
+        ("id,file,in\n" + "".join(f"{40**9 + n},00{n}.png,\n" for n in range(6)), "", r"id \(6 values\), .*, in \(\)$"),
+        ("a.png 0.5 one\n000.png 1.0 one\n001.png 2.0 one\n", "", r"has the classes\? .* as in a.png,0.5; it has"),
         ("image,mask,label\n000.png,001.png,a\n", "", "which column has the files"),
         ("file,label\nx.png,a\n", "", r"no column names images in \S+set, with \[\['x\.png', 'a'\]\] as its first"),
         ("file,label\n000.png,a\n", "file,what", r"has no column 'what', only file, label$"),

@@ -163,29 +163,38 @@ def _chosen(table: Path, header: Sequence[str], columns: str) -> tuple[int, int]
 def _guessed(
     path: Path, table: Path, header: Sequence[str], rows: Sequence[Sequence[str]], index: dict[str, list[str]]
 ) -> tuple[int, int]:
-    def named(column: int) -> tuple[int, int]:
-        """How many images the column names, with their extensions, and in any way."""
-        cells = {row[column].strip() for row in rows if column < len(row)}
+    values = [sorted({row[i].strip() for row in rows if i < len(row)} - {""}) for i in range(len(header))]
+
+    def named(cells: Sequence[str]) -> tuple[int, int]:
+        """How many images the cells name, with their extensions, and in any way."""
         found = {file: cell for cell in cells for file in _files(cell, index)}
         return sum(file.endswith(cell.rpartition(".")[2]) and "." in cell for file, cell in found.items()), len(found)
 
-    def ask(file: int, other: int) -> str:
-        example = f"Name both with --label-columns, as in {header[file]},{header[other]}"
-        return f"{example}; it has the columns {', '.join(header)}, with {rows[:1]} as its first row"
+    def ask(file: int, others: Sequence[int]) -> str:
+        letters = [any(map(str.isalpha, "".join(found))) for found in values]
+        other = min(others, key=lambda i: (len(values[i]) < 2, not letters[i], len(values[i])))
+        said = ", ".join(f"{name} ({_in_short(found)})" for name, found in zip(header, values, strict=True))
+        return f"Name both with --label-columns, as in {header[file]},{header[other]}; it has the columns {said}"
 
-    scores = [named(column) for column in range(len(header))]
+    scores = [named(cells) for cells in values]
     file_column = scores.index(max(scores))
     if scores[file_column] == (0, 0):
         raise ValueError(f"{table}: no column names images in {path}, with {rows[:1]} as its first row")
-    if scores.count(scores[file_column]) > 1:
-        raise ValueError(f"{table}: which column has the files? {ask(file_column, len(header) - 1)}")
     rest = [column for column in range(len(header)) if column != file_column]
+    if scores.count(scores[file_column]) > 1:
+        raise ValueError(f"{table}: which column has the files? {ask(file_column, rest)}")
     known = [column for column in rest if re.sub(r"[\W_]", "", header[column].lower()) in CLASS_COLUMNS]
     if len(known) != 1 and len(rest) != 1:
-        raise ValueError(f"{table}: which column has the classes? {ask(file_column, rest[-1])}")
+        raise ValueError(f"{table}: which column has the classes? {ask(file_column, rest)}")
     return file_column, (known or rest)[0]
 
 
 def _natural(name: str) -> tuple:
     """Numbers by their value, before other names."""
     return (0, float(name), name) if re.fullmatch(r"-?\d+(\.\d+)?", name) else (1, 0.0, name)
+
+
+def _in_short(values: Sequence[str]) -> str:
+    """A few values, or how many there are."""
+    few = ", ".join(values)
+    return few if len(few) < 60 else f"{len(values):,} values"
