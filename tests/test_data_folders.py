@@ -107,7 +107,7 @@ def test_each_class_is_in_each_split_and_no_training_image_is_ever_for_the_test(
 
 def test_a_class_with_fewer_images_than_splits(tmp_path):
     touch_tree(tmp_path / "own", {"bee": 2})
-    with pytest.raises(ValueError, match="own: no class has 3 images, one each for test, val, train"):
+    with pytest.raises(ValueError, match="own: no class has 3 different images, one each for test, val, train"):
         split_folder(tmp_path / "own")
     touch_tree(tmp_path / "own", {"ape": 9})
     with pytest.warns(UserWarning, match=r"own: classes with too few images for test, val: bee \(2\)$"):

@@ -97,9 +97,10 @@ def split_folder(path: Path, labels: str = "", label_columns: str = "") -> dict[
     of its class and file name alone, so adding images moves no others. If the hash would leave a class without an image
     in a split, the image with the nearest hash is taken; more images may then send that one back to the training
     images. Files of equal content are one image, with the highest of their hashes, and only trained on if they are in
-    several classes. Files whose names differ in the ending alone have the hash of the first. Classes with fewer images
-    than splits are only trained on. Warnings name such classes, and those that are spelled alike, and count the copies,
-    the files with a namesake, and those test and validation images that are training images as well.
+    several classes, unless hardly any others are there. Files whose names differ in the ending alone have the hash of
+    the first. Classes with fewer images than splits are only trained on. Warnings name such classes, and those that are
+    spelled alike, and count the copies, the files with a namesake, and those test and validation images that are
+    training images as well.
 
     Args:
         labels: a table with the images' classes, instead of folders; see
@@ -126,14 +127,17 @@ def split_folder(path: Path, labels: str = "", label_columns: str = "") -> dict[
     first = dict(zip(reversed(stems), reversed(hashes), strict=True))  # of each stem
     marks = _one_per_picture([first[stem] for stem in stems], keys, numbers.tolist())
     chosen, few = _drawn(marks, numbers, drawn)
+    if contradicted := len(few) == len(classes) and ALWAYS_TRAIN in marks:  # hardly anything else is there
+        chosen, few = _drawn(_one_per_picture([first[stem] for stem in stems], keys, [0] * len(files)), numbers, drawn)
     if len(few) == len(classes):
-        raise ValueError(f"{path}: no class has {len(chosen)} images, one each for {', '.join(chosen)}")
+        raise ValueError(f"{path}: no class has {len(chosen)} different images, one each for {', '.join(chosen)}")
     if few:
         names = ", ".join(f"{classes[label]} ({count})" for label, count in few.items())
         warnings.warn(f"{path}: classes with too few images for {', '.join(drawn)}: {names}", stacklevel=2)
     if alike := spelled_alike(classes):
         warnings.warn(f"{path}: different classes, or one by two names? {listed(alike, SHOWN)}", stacklevel=2)
-    _warn_of_copies(path, files, keys, numbers.tolist(), drawn)
+    kept = "so few others are there that they are tested on, too" if contradicted else "they are only trained on"
+    _warn_of_copies(path, files, keys, numbers.tolist(), drawn, kept)
     _warn_of_namesakes(path, files, stems)
     seen = {split: _trained_on(path, split, files, there) for split, (there, _) in parts.items()}
     for split, indices in chosen.items():
@@ -200,7 +204,7 @@ def _drawn(
 
 
 def _warn_of_copies(
-    path: Path, files: Sequence[str], contents: Sequence, labels: Sequence[int], drawn: Sequence[str]
+    path: Path, files: Sequence[str], contents: Sequence, labels: Sequence[int], drawn: Sequence[str], kept: str
 ) -> None:
     """Count the files that are copies of others, and name one that is in two classes."""
     first: dict = {}
@@ -213,9 +217,7 @@ def _warn_of_copies(
     if torn := [i for i in again if labels[i] != labels[first[contents[i]]]]:
         names = " and ".join(os.path.relpath(files[i], path) for i in (first[contents[torn[0]]], torn[0]))
         more = f", and {len(torn) - 1} more" * (len(torn) > 1)
-        warnings.warn(
-            f"{path}: the same picture is in two classes: {names}{more}; they are only trained on", stacklevel=3
-        )
+        warnings.warn(f"{path}: the same picture is in two classes: {names}{more}; {kept}", stacklevel=3)
 
 
 def _warn_of_namesakes(path: Path, files: Sequence[str], stems: Sequence[str]) -> None:
