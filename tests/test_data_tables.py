@@ -81,6 +81,16 @@ def test_one_row_that_contradicts_another_stops_no_other(photos):
         assert labels_of(photos, table) == {"000": "a", "002": "b"}
 
 
+def test_names_in_another_case_or_composed_otherwise(photos):
+    """As they come from Windows and from a Mac."""
+    write_image(photos / "images/0/IMG_7.JPG", 7)
+    write_image(photos / "images/0/ka\u0308tzchen.png", 8)
+    table = "file,label\nimg_7.jpg,a\nk\u00e4tzchen.png,b\nImages/0/000.PNG,b\n"
+    assert labels_of(photos, table) == {"IMG_7": "a", "ka\u0308tzchen": "b", "000": "b"}
+    write_image(photos / "images/0/img_7.jpg", 9)  # now each has its own name
+    assert labels_of(photos, "file,label\nimg_7.jpg,a\nIMG_7.JPG,b\n") == {"img_7": "a", "IMG_7": "b"}
+
+
 def test_named_columns(photos):
     table = "file,label,class\n000.png,1,cat\n001.png,2,dog\n002.png,1,cat\n"
     assert labels_of(photos, table, "file,class") == labels_of(photos, table, " 1 , 3 ") == EXPECTED

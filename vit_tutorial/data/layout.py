@@ -124,9 +124,16 @@ def images_in(folder: Path) -> list[str]:
 
 
 def files_in(folder: Path) -> Iterator[str]:
-    """All files of a folder and of the folders in it, sorted; hidden ones are skipped, links are followed."""
+    """All files of a folder and of the folders in it, sorted; hidden ones are skipped, links are followed.
+
+    A folder that can't be opened is left out, as a warning says.
+    """
+
+    def tell(error: OSError) -> None:
+        warnings.warn(f"{error.filename} cannot be opened, so it is left out: {error.strerror}", stacklevel=4)
+
     seen = set()
-    for place, inner, files in os.walk(folder, followlinks=True):
+    for place, inner, files in os.walk(folder, onerror=tell, followlinks=True):
         seen.add(os.path.realpath(place))
         inner[:] = sorted(
             name

@@ -4,6 +4,7 @@ import csv
 import io
 import os
 import re
+import unicodedata
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +26,8 @@ def read_labels(
 ) -> tuple[tuple[str, ...], Int64[Tensor, " num"], tuple[str, ...], str]:
     """The images below a folder whose classes a table tells.
 
-    A file may be named with or without folders and extension. What was found, and how, is told in a warning.
+    A file may be named with or without folders and extension, and in lower or upper case where that is no other one. What
+    was found, and how, is told in a warning.
 
     Args:
         path: the folder.
@@ -133,21 +135,32 @@ def _names_an_image(header: Sequence[str], rows: Sequence[Sequence[str]], index:
 
 
 def _index(path: Path) -> dict[str, list[str]]:
-    """The images by what may name them: the ends of their paths, with and without extension."""
+    """The images by what may name them: the ends of their paths, with and without extension, and in lower case.
+
+    Lower case names only what has no such name of its own.
+    """
     index: dict[str, list[str]] = {}
+    lower: dict[str, list[str]] = {}
     for file in images_in(path):
-        parts = Path(file).relative_to(path).parts
+        parts = _composed(Path(file).relative_to(path).as_posix()).split("/")
         for start in range(len(parts)):
             name = "/".join(parts[start:])
             for key in (name, os.path.splitext(name)[0]):
                 index.setdefault(key, []).append(file)
-    return index
+                lower.setdefault(key.lower(), []).append(file)
+    return lower | index
+
+
+def _composed(name: str) -> str:
+    """With ä as one letter: a Mac's zips have two."""
+    return unicodedata.normalize("NFC", name)
 
 
 def _files(cell: str, index: dict[str, list[str]]) -> list[str]:
     """The images that a cell may mean, by as much of its path as is known here."""
-    parts = re.sub(r"^(\./)+", "", cell.strip().replace("\\", "/")).split("/")
-    return next((found for start in range(len(parts)) if (found := index.get("/".join(parts[start:])))), [])
+    parts = re.sub(r"^(\./)+", "", _composed(cell.strip()).replace("\\", "/")).split("/")
+    names = ["/".join(parts[start:]) for start in range(len(parts))]
+    return next((index[name] for name in [*names, *map(str.lower, names)] if name in index), [])
 
 
 def _chosen(table: Path, header: Sequence[str], columns: str) -> tuple[int, int]:
@@ -168,7 +181,8 @@ def _guessed(
     def named(cells: Sequence[str]) -> tuple[int, int]:
         """How many images the cells name, with their extensions, and in any way."""
         found = {file: cell for cell in cells for file in _files(cell, index)}
-        return sum(file.endswith(cell.rpartition(".")[2]) and "." in cell for file, cell in found.items()), len(found)
+        ends = (file.lower().endswith(Path(cell.lower()).suffix) and "." in cell for file, cell in found.items())
+        return sum(ends), len(found)
 
     def ask(file: int, others: Sequence[int]) -> str:
         letters = [any(map(str.isalpha, "".join(found))) for found in values]
