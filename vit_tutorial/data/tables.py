@@ -26,8 +26,8 @@ def read_labels(
 ) -> tuple[tuple[str, ...], Int64[Tensor, " num"], tuple[str, ...], str]:
     """The images below a folder whose classes a table tells.
 
-    A file may be named with or without folders and extension, and in lower or upper case where that is no other one. What
-    was found, and how, is told in a warning.
+    A file may be named with or without folders and extension, and in another case where no other file has that name.
+    What was found, and how, is told in a warning.
 
     Args:
         path: the folder.
