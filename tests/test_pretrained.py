@@ -630,7 +630,7 @@ def test_a_damaged_file_in_the_cache_is_named(host, tmp_path):
     (file,) = cached(tmp_path)
     for content in (file.read_bytes()[:1000], b"hello"):
         file.write_bytes(content)
-        with pytest.raises(ValueError, match=rf"{file} is damaged, .*Delete it, and it is fetched again"):
+        with pytest.raises(ValueError, match=rf"{file} is damaged, .*Move it elsewhere, and it is fetched again"):
             load_pretrained("vit_b_16", num_heads=3, progress=False)
 
 

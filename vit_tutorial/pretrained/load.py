@@ -173,7 +173,7 @@ def _fetch(name: str, progress: bool) -> dict[str, Tensor]:
     try:
         return _read(file)
     except ValueError as error:
-        raise ValueError(f"{error}. Delete it, and it is fetched again") from error
+        raise ValueError(f"{error}. Move it elsewhere, and it is fetched again") from error
 
 
 def _read(path: Path) -> dict[str, Tensor]:
