@@ -231,11 +231,13 @@ REFUSED = {
     r"query \(0, 5\) is outside the grid of 3×5 patches": lambda: attention_map(
         torch.rand(16, 16), ViTConfig(**SIZES), query=(0, 5)
     ),
-    r"maps must be a list of \(b, h, n, n\) in floating point, got torch\.int64 of \(1, 2, 5, 5\)": lambda: gradient_rollout([MAP.long()], [MAP]),
+    r"maps must be a list of \(b, h, n, n\) in floating point, got torch\.int64": lambda: gradient_rollout(
+        [MAP.long()], [MAP]
+    ),
     "no maps": lambda: attention_rollout([]),
     r"layer 0 is \(1, 2, 5, 5\), layer 1 \(1, 2, 6, 6\)": lambda: attention_rollout([MAP, torch.rand(1, 2, 6, 6)]),
-    r"must be a list of \(b, h, n, n\) in floating point, got .* of \(1, 5, 5\)": lambda: attention_rollout([MAP, MAP.mean(1)]),
-    r"must be a list of \(b, h, n, n\) in floating point, got .* of \(1, 2, 4, 5\)": lambda: attention_rollout([MAP[:, :, :4]]),
+    r"a list of \(b, h, n, n\) in floating point, got .* of \(1, 5, 5\)": lambda: attention_rollout([MAP, MAP.mean(1)]),
+    r"a list of \(b, h, n, n\) .*, got .* of \(1, 2, 4, 5\)": lambda: attention_rollout([MAP[:, :, :4]]),
     "3 layers of maps, and 2 of gradients": lambda: gradient_rollout([MAP] * 3, [MAP] * 2),
     "different models": lambda: gradient_rollout([MAP], [torch.rand(1, 2, 6, 6)]),
     "must be vit_tutorial's ViT, got Linear": lambda: attention_gradients(nn.Linear(3, 2), torch.randn(1, 3, 4, 6)),
