@@ -176,6 +176,20 @@ def test_an_invalid_row_is_named_and_its_run_is_run_again(base_rows, tmp_path, s
     assert len(path.read_bytes().splitlines()) == 3  # nothing was thrown away
 
 
+def test_a_run_that_cannot_go_on_is_named_and_the_others_are_run(tmp_path):
+    def damage(name, recipe, folder, **options):
+        folder.mkdir()
+        (folder / "checkpoint.pt").write_bytes(b"damaged")
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(sweeps, "run_recipe", damage)
+        run_sweep("small", SMALL, tmp_path, only=["base"], seeds=[0], progress=False)
+    with pytest.raises(ValueError, match=r"^base, seed 0: .*checkpoint\.pt is not a whole checkpoint: .*afresh$"):
+        run_sweep("small", SMALL, tmp_path, only=["base"], progress=False)
+    assert [row["seed"] for row in read_rows(tmp_path / "small.jsonl", SMALL)] == [1]
+
+
 def test_of_two_rows_of_one_run_the_first_counts(base_rows, tmp_path):
     """Counted twice, a run would make intervals too narrow."""
     path = tmp_path / "small.jsonl"

@@ -169,7 +169,7 @@ def run_once(name: str, recipe: Recipe, folder: Path, **options) -> dict:
     if not (folder / "metrics.json").exists():
         return run_recipe(name, recipe, folder, **options)
     metrics = load_metrics(folder)
-    if differ := _differences(metrics, recipe):
+    if differ := _differences(folder, metrics, recipe):
         key, (there, here) = next(iter(differ.items()))
         raise ValueError(
             f"{folder} holds a finished run with another {key}: {there}, not {here}. "
@@ -196,14 +196,14 @@ def own_name(name: str, recipe: Recipe) -> str:
 def _is_anothers(folder: Path, recipe: Recipe) -> bool:
     """Whether a run of another recipe is finished or half-trained in ``folder``."""
     if (folder / "metrics.json").exists():
-        return bool(_differences(load_metrics(folder), recipe))
+        return bool(_differences(folder, load_metrics(folder), recipe))
     checkpoint = folder / "checkpoint.pt"
     return checkpoint.exists() and config_of(checkpoint) != repr(_fresh(recipe))
 
 
-def _differences(metrics: dict, recipe: Recipe) -> dict[str, tuple]:
+def _differences(folder: Path, metrics: dict, recipe: Recipe) -> dict[str, tuple]:
     """The fields in which a run's recipe differs from this one, with both values."""
-    there, here = asdict(recipe_from_dict(metrics["recipe"], metrics.get("format", 1))), asdict(_fresh(recipe))
+    there, here = asdict(_recipe_of(folder, metrics)), asdict(_fresh(recipe))
     return {key: (there[key], here[key]) for key in here if there[key] != here[key]}
 
 

@@ -59,7 +59,7 @@ def run_sweep(
         all rows that are in ``folder`` afterwards.
 
     Raises:
-        ValueError: if the sweep has no such recipe, or a seed is negative.
+        ValueError: if the sweep has no such recipe, or a seed is negative; after all others, if a run can't go on.
     """
     only = [renamed(recipe) for recipe in only]
     for recipe in only:
@@ -74,7 +74,7 @@ def run_sweep(
         return {(row["variant"], row["seed"]) for file in files for row in read_rows(file, sweep)}
 
     folder.mkdir(parents=True, exist_ok=True)
-    before, elsewhere = there(), []
+    before, elsewhere, faults = there(), [], []
     missing = [run for run in wanted if run not in before]
     with tqdm(total=len(wanted), initial=len(wanted) - len(missing), unit=" runs", disable=not progress) as bar:
         for variant, seed in missing:
@@ -90,9 +90,13 @@ def run_sweep(
                         shutil.rmtree(at_work, ignore_errors=True)
             except Timeout:
                 elsewhere.append((variant, seed))
+            except ValueError as error:  # such as a damaged checkpoint; the other runs go on
+                faults.append(f"{variant}, seed {seed}: {error}")
             bar.update()
     if left := [f"{variant}, seed {seed}" for variant, seed in elsewhere if (variant, seed) not in there()]:
         warnings.warn(f"left to other processes, which have not finished them yet: {'; '.join(left)}", stacklevel=2)
+    if faults:
+        raise ValueError("; ".join(faults))
     return read_rows(folder / f"{name}.jsonl", sweep)
 
 
