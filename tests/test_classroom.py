@@ -498,6 +498,7 @@ HOSTILE_FILES = {
     ),
     "an empty cell": ("m.ipynb", '{"cells": [null, 3, [], {"source": {"a": 1}}, {"source": [null]}]}'),
     "a number": ("m.ipynb", '{"cells": [{"cell_type": "code", "source": ' + "1" * 10_000 + "}]}"),
+    "many": ("m.py", "a=1\n" * 20_000),
     "much": ("m.py", "a = 1\n" * 200_000),
     "null bytes": ("m.py", "def patchify(i, p):\n    return \0"),
 }

@@ -33,6 +33,7 @@ from vit_tutorial.old_names import current_name
 
 COLUMNS = ("student", "exercise", "points", "status", "hint", "seconds")
 BETTER = ("missing", "unreadable", "not attempted", "broken", "")  # of an answer in two files; "" is to be judged
+MOST_STATEMENTS = 5_000  # in a file; a chapter has some hundreds
 VERDICT = {"status", "hint", "seconds"}
 KEPT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "SYSTEMROOT")  # of the environment
 
@@ -259,8 +260,9 @@ def _answers(handed: Mapping, names: Sequence[str], known: Mapping[str, str], bo
 
 def _found_in(file: File, own: Sequence[Statement], names: Sequence[str], known: Mapping, book: Mapping) -> dict:
     """The answers in a file by exercise."""
-    if file.problem:
-        return dict.fromkeys(names, Answer(status="unreadable", hint=file.problem))
+    too_many = f"{len(own):,} statements, and no more than {MOST_STATEMENTS:,} are read"
+    if problem := file.problem or too_many * (len(own) > MOST_STATEMENTS):
+        return dict.fromkeys(names, Answer(status="unreadable", hint=problem))
     asked = [name for name in names if file.only in ("", name)]
     found = {}
     for name in asked:
