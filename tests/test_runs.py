@@ -9,11 +9,12 @@ import pytest
 import torch
 from fake_data import write_tree
 
-from vit_tutorial import runs
+from vit_tutorial import metrics, runs
 from vit_tutorial.archs.patients import attention_scaled_by_dim
 from vit_tutorial.attention import plain_attention
 from vit_tutorial.data import load_dataset, sources
 from vit_tutorial.data.sources import CIFAR_CLASSES
+from vit_tutorial.metrics import recipe_from_dict
 from vit_tutorial.recipes import RECIPES, load_split, make_model
 from vit_tutorial.runs import (
     FOLDER,
@@ -22,7 +23,6 @@ from vit_tutorial.runs import (
     load_metrics,
     load_recorded,
     own_name,
-    recipe_from_dict,
     recorded_runs,
     run_once,
     run_recipe,
@@ -223,7 +223,7 @@ def test_a_field_that_is_lost_is_not_guessed(in_folder, tmp_path):
         with pytest.raises(ValueError, match=rf"metrics\.json holds no recipe of this version: .* lacks .*{name}"):
             load_recorded(folder)
         change(folder, "", "format", 1)
-        if name in runs.LATER_FIELDS:
+        if name in metrics.LATER_FIELDS:
             assert load_recorded(folder)[1].fresh() == TINY
         else:
             with pytest.raises(ValueError, match=rf"metrics\.json holds no recipe of this version: .* lacks .*{name}"):

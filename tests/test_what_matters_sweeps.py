@@ -11,8 +11,9 @@ import torch
 
 from vit_tutorial import diagnose, runs
 from vit_tutorial.data import Dataset
+from vit_tutorial.metrics import recipe_from_dict
 from vit_tutorial.recipes import RECIPES, make_model
-from vit_tutorial.runs import FOLDER, recipe_from_dict
+from vit_tutorial.runs import FOLDER
 from vit_tutorial.training import make_optimizer
 from vit_tutorial.what_matters import SWEEPS, Sweep, effect_interval, load_sweep, read_rows, run_sweep, sweeps
 

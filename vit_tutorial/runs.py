@@ -20,13 +20,12 @@ from torch import Tensor, nn
 
 from vit_tutorial.archs.registry import ARCHS
 from vit_tutorial.attention import Attention, fused_attention, plain_attention
-from vit_tutorial.augment.policy import Augment
-from vit_tutorial.borders import at_fault, read_json, write_whole
-from vit_tutorial.config import ViTConfig
+from vit_tutorial.borders import at_fault, write_whole
 from vit_tutorial.data.copies import look_alikes
 from vit_tutorial.data.folders import check_split
 from vit_tutorial.data.images import Dataset, ImageFiles
 from vit_tutorial.data.sources import CLASSES
+from vit_tutorial.metrics import FORMAT, read_metrics, recipe_of
 from vit_tutorial.old_names import current_name
 from vit_tutorial.recipes import Recipe, RecordedRecipe, load_split, make_model
 from vit_tutorial.training.checkpoints import config_of
@@ -36,13 +35,6 @@ from vit_tutorial.validate import check_between
 
 FOLDER = Path(__file__).parent / "recorded"  # ships with the package
 OWN_RUNS = Path("runs")  # the user's, in the working directory
-FORMAT = 2  # the number of the shape of metrics.json; one without a number has format 1
-KINDS = {"recipe": dict, "history": list, "test": dict}
-# What runs of format 1 may lack: a recipe's fields that are younger have their defaults then.
-LATER_FIELDS = {"decay_all", "precision", "fraction", "images", "labels", "label_columns", "resized_crop"}
-LATER = dict.fromkeys(("name", "data", "device", "commit", "date", "precision"), str)
-LATER |= {"fingerprint": dict, "classes": list, "split": dict | None, "images": dict, "versions": dict}
-LATER |= {"parameters": int, "samples_seen": int, "processes": int, "seconds": int | float}
 
 
 def run_recipe(
@@ -203,7 +195,7 @@ def _is_anothers(folder: Path, recipe: Recipe) -> bool:
 
 def _differences(folder: Path, metrics: dict, recipe: Recipe) -> dict[str, tuple]:
     """The fields in which a run's recipe differs from this one, with both values."""
-    there, here = asdict(_recipe_of(folder, metrics)), asdict(_fresh(recipe))
+    there, here = asdict(recipe_of(folder, metrics)), asdict(_fresh(recipe))
     return {key: (there[key], here[key]) for key in here if there[key] != here[key]}
 
 
@@ -331,21 +323,7 @@ def load_metrics(run: str | Path) -> dict:
     Raises:
         ValueError: if there is no such run, or its ``metrics.json`` is damaged.
     """
-    path = find_run(run) / "metrics.json"
-    damaged, again = f"{path} is damaged: ", "; train the run again"
-    metrics = read_json(path.read_bytes(), damaged, again)
-    number = metrics.get("format", 1)
-    if number not in (1, FORMAT):
-        raise ValueError(f"{path} has the format {number!r}, and this version reads those up to {FORMAT}{again}")
-    kinds = KINDS | (LATER if number > 1 else {})
-    if missing := [name for name in kinds if name not in metrics]:
-        raise ValueError(f"{damaged}it lacks {', '.join(missing)}{again}")
-    if odd := [name for name, kind in kinds.items() if not isinstance(metrics[name], kind)]:
-        raise ValueError(f"{damaged}{odd[0]} is a {type(metrics[odd[0]]).__name__}{again}")
-    if not all(isinstance(entry, dict) for entry in metrics["history"]):
-        raise ValueError(f"{damaged}history must have an entry with names for each epoch{again}")
-    if not isinstance(accuracy := metrics["test"].get("accuracy"), int | float) or not 0 <= accuracy <= 1:
-        raise ValueError(f"{damaged}the accuracy on the test images must be from 0 to 1, got {accuracy!r}{again}")
+    metrics = read_metrics(find_run(run) / "metrics.json")
     if "name" in metrics:
         metrics["name"] = current_name(metrics["name"])
     return metrics
@@ -359,7 +337,7 @@ def load_classes(run: str | Path) -> tuple[str, ...]:
             has, or it was trained on a folder before metrics named their classes.
     """
     folder, metrics = find_run(run), load_metrics(run)
-    recipe = _recipe_of(folder, metrics)
+    recipe = recipe_of(folder, metrics)
     if "classes" not in metrics and recipe.dataset.startswith("folder:"):
         raise ValueError(f"{folder} does not name its classes because it comes from an older version: train it again")
     classes = tuple(map(str, metrics["classes"] if "classes" in metrics else CLASSES[recipe.dataset]))
@@ -390,7 +368,7 @@ def load_recorded(run: str | Path, epoch: int | None = None) -> tuple[nn.Module,
         which = "" if epoch is None else f" after epoch {epoch}"
         raise ValueError(f"the weights of {folder.name!r}{which} were not kept; its metrics are in {folder}")
     metrics = load_metrics(folder)
-    recipe = _recipe_of(folder, metrics)
+    recipe = recipe_of(folder, metrics)
     content = path.read_bytes()
     kept, found = metrics.get("checksum") if epoch is None else None, _checksum(content)
     if kept not in (None, found):  # older runs have none
@@ -405,39 +383,3 @@ def load_recorded(run: str | Path, epoch: int | None = None) -> tuple[nn.Module,
     trained_on |= {"name": folder.name, "classes": list(metrics.get("classes") or CLASSES.get(recipe.dataset, ()))}
     values = {part.name: getattr(recipe, part.name) for part in fields(recipe)}
     return model.eval(), RecordedRecipe(**values, trained_on=trained_on)
-
-
-def _recipe_of(folder: Path, metrics: dict) -> Recipe:
-    with at_fault(f"{folder / 'metrics.json'} holds no recipe of this version: "):
-        return recipe_from_dict(metrics["recipe"], metrics.get("format", 1))
-
-
-def recipe_from_dict(values: object, number: int = 1) -> Recipe:
-    """The inverse of :func:`dataclasses.asdict`, also after a round trip through JSON.
-
-    Args:
-        values: the fields of a recipe, its model and its augmentation.
-        number: the format that they were written in; in format 1 younger fields may be lacking.
-
-    Raises:
-        ValueError: if there are fields that this version does not know, one is lacking, or a value is out of range.
-    """
-    if not isinstance(values, dict):
-        raise ValueError(f"a recipe must be an object with its fields, got {values!r:.60}")
-    parts = {"model": ViTConfig, "augment": Augment}
-    made = {name: _make(kind, values[name], number) for name, kind in parts.items() if name in values}
-    return _make(Recipe, {**values, **made}, number)
-
-
-def _make(kind: type, values: object, number: int):
-    if not isinstance(values, dict):
-        raise ValueError(f"the run's {kind.__name__} must be an object with its fields, got {values!r:.60}")
-    wanted = {field.name for field in fields(kind)}
-    if unknown := values.keys() - wanted:
-        names = ", ".join(sorted(unknown))
-        raise ValueError(
-            f"the run's {kind.__name__} has fields that this version does not know: {names}; train it again"
-        )
-    if lacking := wanted - values.keys() - (LATER_FIELDS if number == 1 else set()):
-        raise ValueError(f"the run's {kind.__name__} lacks {', '.join(sorted(lacking))}; train it again")
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})

@@ -6,9 +6,10 @@ from collections import Counter
 
 from scipy import stats
 
+from vit_tutorial.metrics import recipe_from_dict
 from vit_tutorial.plots import Table, table
 from vit_tutorial.recipes import RECIPES
-from vit_tutorial.runs import load_metrics, recipe_from_dict, recorded_runs
+from vit_tutorial.runs import load_metrics, recorded_runs
 from vit_tutorial.speed import training_flops
 from vit_tutorial.what_matters import FRACTIONS, SWEEPS, accuracies, compare, effect, load_sweep, p_value
 from vit_tutorial.what_matters.effects import SPLITS, effect_text, excludes_zero

@@ -8,8 +8,8 @@ from claiming import after, claim
 
 @after("recorded-run")
 def the_headline(small_run):
+    from vit_tutorial.metrics import recipe_from_dict
     from vit_tutorial.recipes import RECIPES
-    from vit_tutorial.runs import recipe_from_dict
 
     guides, test = RECIPES["cifar10-small-published"], 100 * small_run["test"]["accuracy"]
     same = recipe_from_dict(small_run["recipe"]).model == guides.model

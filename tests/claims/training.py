@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from claiming import after, claim
 
 from vit_tutorial import training
+from vit_tutorial.metrics import recipe_from_dict
 from vit_tutorial.recipes import RECIPES, load_split
-from vit_tutorial.runs import load_metrics, load_recorded, recipe_from_dict, recorded_runs
+from vit_tutorial.runs import load_metrics, load_recorded, recorded_runs
 from vit_tutorial.what_matters import SWEEPS, effect, effect_interval, load_sweep
 
 SEEDS = ("", "-1", "-2")

@@ -10,7 +10,8 @@ from claiming import after, claim
 from scipy import stats
 
 from vit_tutorial import training
-from vit_tutorial.runs import FOLDER, recipe_from_dict
+from vit_tutorial.metrics import recipe_from_dict
+from vit_tutorial.runs import FOLDER
 from vit_tutorial.speed import training_flops
 from vit_tutorial.what_matters import SWEEPS, read_rows
 

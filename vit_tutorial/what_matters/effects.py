@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from vit_tutorial.metrics import recipe_from_dict
 from vit_tutorial.plots.tables import Table, table
-from vit_tutorial.runs import recipe_from_dict
 from vit_tutorial.what_matters.sweeps import effect_interval
 from vit_tutorial.what_matters.variants import CHANGES, FRACTIONS
 

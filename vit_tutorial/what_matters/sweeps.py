@@ -15,16 +15,15 @@ from torch import Tensor
 from tqdm import tqdm
 
 from vit_tutorial.borders import at_fault, read_json, write_whole
+from vit_tutorial.metrics import FORMAT, recipe_from_dict
 from vit_tutorial.old_names import OLD_NAMES, renamed
 from vit_tutorial.recipes import Recipe
 from vit_tutorial.runs import (
     FOLDER,
-    FORMAT,
     OWN_RUNS,
     load_metrics,
     locked,
     provenance,
-    recipe_from_dict,
     run_recipe,
 )
 from vit_tutorial.validate import check_int, check_option, checked
