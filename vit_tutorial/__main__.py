@@ -12,12 +12,13 @@ def _stop(*_: object) -> None:
 
 def main() -> None:
     """Run the command, whose imports take some seconds; Ctrl-C ends them with one line, too."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:  # a job in the background ignores it
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a job in the background ignores it
+    if ours:
         signal.signal(signal.SIGINT, _stop)
     from vit_tutorial.cli import main as command
 
-    signal.signal(signal.SIGINT, before)
+    if ours:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     command()
 
 
