@@ -58,6 +58,8 @@ def test_memory_that_is_used_up_has_many_names():
         torch.empty(2**50, dtype=torch.uint8)
     assert is_out_of_memory(caught.value) and is_out_of_memory(torch.OutOfMemoryError())
     assert is_out_of_memory(OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)))
+    for said in ("can't start new thread", "could not create a primitive", "CUBLAS_STATUS_ALLOC_FAILED when calling"):
+        assert is_out_of_memory(RuntimeError(said))
     assert not is_out_of_memory(RuntimeError("size mismatch")) and not is_out_of_memory(ValueError("out of memory"))
 
 

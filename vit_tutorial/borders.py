@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 OUT_OF_MEMORY = re.compile(
-    "out.?of.?memory|not enough memory|allocate memory|bad.?alloc|ALLOC_FAILED|start new thread|map segment",
+    "out.?of.?memory|not enough memory|allocate memory|bad.?alloc|alloc_failed"
+    "|start new thread|map segment|could not create a (primitive|memory)",  # of Python, the loader and oneDNN
     re.IGNORECASE,
 )
 
