@@ -1,10 +1,12 @@
 """A download happens once, whole, or not at all."""
 
+import _thread
 import errno
 import hashlib
 import multiprocessing
 import os
 import socket
+import threading
 import time
 from pathlib import Path
 
@@ -422,6 +424,14 @@ def test_a_host_that_sends_a_byte_now_and_then_is_given_up(host, tmp_path, monke
             download([url], tmp_path / "file", MD5, progress=False)
         download([url, host.url("file")], tmp_path / "file", MD5, progress=False)
     assert (tmp_path / "file").read_bytes() == CONTENT
+
+
+def test_ctrl_c_waits_for_no_host(tmp_path):
+    """A thread is still reading then, and closing the connection would wait for it."""
+    with answers(OK + b"Transfer-Encoding: chunked\r\n\r\n1;", then=b"x") as url:
+        threading.Timer(0.3, _thread.interrupt_main).start()
+        with pytest.raises(KeyboardInterrupt):
+            download([url], tmp_path / "file", MD5, progress=False)
 
 
 def test_even_the_last_mirror_has_a_least_speed(host, tmp_path, monkeypatch):

@@ -153,11 +153,11 @@ def _append(url: str, part: Path, is_last: bool, progress: bool, deadline: float
                 os.replace(target, part)
 
 
-def _within(seconds: float, ask: Callable[[], Any]) -> Any:
+def _within(seconds: float, ask: Callable[[], Any], stop: Callable[[], None] = lambda: None) -> Any:
     """What a host answers; whatever goes wrong is its fault, or the network's.
 
     The libraries' own limits start anew with each byte, so a host could send one now and then for ever. Here a thread
-    asks, and is left alone with it if that takes too long.
+    asks. If that takes too long, ``stop`` ends what it does, or it is left alone with it.
     """
     answers, faults = [], []
 
@@ -170,11 +170,16 @@ def _within(seconds: float, ask: Callable[[], Any]) -> Any:
 
     worker = threading.Thread(target=work, daemon=True)
     worker.start()
-    worker.join(seconds)
+    try:
+        worker.join(seconds)
+    finally:  # also if somebody interrupts
+        if late := worker.is_alive():
+            with suppress(OSError, RuntimeError, ValueError):  # it has just ended by itself
+                stop()
+    if late:
+        raise HostFault("timed out")
     for fault in faults:
         raise fault
-    if not answers:
-        raise HostFault("timed out")
     return answers[0]
 
 
@@ -194,7 +199,8 @@ def _chunks(
     first = then = have
     silence, slow, kind = (TIMEOUT, SLOWEST, HostFault) if is_last else (WINDOW, SLOW, TooSlow)
     while True:
-        chunk = _within(2 * silence, partial(response.raw.read1, CHUNK))
+        # Closing would wait for the thread that reads; a shut-down ends its reading.
+        chunk = _within(2 * silence, partial(response.raw.read1, CHUNK), response.raw.shutdown)
         if not chunk:
             break
         have, now = have + len(chunk), time.monotonic()
