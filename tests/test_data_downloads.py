@@ -1,10 +1,10 @@
 """A download happens once, whole, or not at all."""
 
-import _thread
 import errno
 import hashlib
 import multiprocessing
 import os
+import signal
 import socket
 import threading
 import time
@@ -426,10 +426,11 @@ def test_a_host_that_sends_a_byte_now_and_then_is_given_up(host, tmp_path, monke
     assert (tmp_path / "file").read_bytes() == CONTENT
 
 
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="the system has no such signals")
 def test_ctrl_c_waits_for_no_host(tmp_path):
     """A thread is still reading then, and closing the connection would wait for it."""
     with answers(OK + b"Transfer-Encoding: chunked\r\n\r\n1;", then=b"x") as url:
-        threading.Timer(0.3, _thread.interrupt_main).start()
+        threading.Timer(0.3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
             download([url], tmp_path / "file", MD5, progress=False)
 

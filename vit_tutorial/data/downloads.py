@@ -159,7 +159,7 @@ def _within(seconds: float, ask: Callable[[], Any], stop: Callable[[], None] = l
     The libraries' own limits start anew with each byte, so a host could send one now and then for ever. Here a thread
     asks. If that takes too long, ``stop`` ends what it does, or it is left alone with it.
     """
-    answers, faults = [], []
+    answers, faults, done = [], [], threading.Event()
 
     def work() -> None:
         try:
@@ -167,13 +167,13 @@ def _within(seconds: float, ask: Callable[[], Any], stop: Callable[[], None] = l
                 answers.append(ask())
         except Exception as fault:
             faults.append(fault)
+        done.set()
 
-    worker = threading.Thread(target=work, daemon=True)
-    worker.start()
+    threading.Thread(target=work, daemon=True).start()
     try:
-        worker.join(seconds)
+        done.wait(seconds)
     finally:  # also if somebody interrupts
-        if late := worker.is_alive():
+        if late := not done.is_set():
             with suppress(OSError, RuntimeError, ValueError):  # it has just ended by itself
                 stop()
     if late:
