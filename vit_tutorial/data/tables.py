@@ -121,7 +121,7 @@ def _text(table: Path) -> str:
         raise ValueError(f"{table} is a spreadsheet or a zip file: save the table as CSV")
     if len(content) > MOST_BYTES:
         raise ValueError(
-            f"{table} has more than the {MOST_BYTES:,} bytes that are read: name a table of these images alone"
+            f"{table} has more than the {MOST_BYTES:,} bytes that are read: name one of these images alone"
         )
     try:
         return content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
