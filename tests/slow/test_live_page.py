@@ -194,6 +194,8 @@ def test_a_patch_is_lit_wherever_it_is(live_page):
         page.locator("[data-panel=shuffle]").scroll_into_view_if_needed()
         page.wait_for_timeout(100)
         assert page.locator("[data-panel=shuffle] .live-hand .lit").first.inner_text() == "6"  # it kept its position
+        page.locator("[data-panel=stream]").scroll_into_view_if_needed()
+        page.wait_for_timeout(100)
         boxes = page.locator("[data-panel=stream] .live-lit").evaluate_all("(all) => all.map((box) => box.style.left)")
         assert boxes == ["25%"] * 5  # the second of four columns
 
