@@ -256,6 +256,9 @@ def test_a_model_that_is_on_its_way_is_told_and_reads_what_was_drawn_meanwhile(c
     with slow(chromium, book, "mnist.js") as (page, come):
         for selector in (".live-says", ".live-heard", "[data-panel=bar]"):
             assert "The model is on its way" in page.locator(selector).inner_text()
+        widths = "(all) => all.map((bar) => bar.getBoundingClientRect().width)"
+        assert set(page.locator(".live-bars .fill").evaluate_all(widths)) == {0}
+        assert page.locator("[data-panel=bar] .live-lit").is_hidden()
         draw(page)
         page.evaluate("dispatchEvent(new Event('beforeprint'))")  # there's nothing to print yet, and nothing breaks
         come()
