@@ -211,6 +211,20 @@ def test_paper_shows_one_digit(live_page):
         assert told == rounded(logits)
         for digit, logit in enumerate(rounded(logits)):
             assert f"{digit} {logit} " in scores
+        assert "Or let us draw" not in pages and "Redraw" not in pages  # what is for clicking
+
+
+def test_paper_shows_long_lines_whole(live_page):
+    with live_page() as visit:
+        page = visit.page
+        for _ in range(12):
+            draw(page)
+        page.locator("[data-panel=code]").scroll_into_view_if_needed()
+        page.wait_for_timeout(100)
+        cut = "(box) => box.scrollHeight - box.clientHeight"
+        assert page.locator(".live-code").evaluate(cut) > 100
+        page.emulate_media(media="print")
+        assert page.locator(".live-code").evaluate(cut) <= 1
 
 
 def test_in_the_dark_theme_paper_has_the_colours_of_the_light_one(live_page):

@@ -1,4 +1,4 @@
-"""The page "Draw a digit" in a real browser, from the built book. `make test` runs it."""
+"""The page "Draw a digit" in a real browser, from the built book."""
 
 import gzip
 import json
