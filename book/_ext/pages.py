@@ -81,7 +81,8 @@ def keep_whole(page: BeautifulSoup) -> None:
             if OPTION.fullmatch(word.text):
                 word["class"] = [*word["class"], "whole"]
         for text in code.find_all(string=True):  # a long name goes on after an underscore, a dot or a bracket
-            if code.find_parent("table") or (len(text) > SHORT and not re.search(r"\s|://", text)):
+            long = len(text) > SHORT and not re.search(r"\s|://", text)
+            if (long or code.find_parent("table")) and not text.find_parent(class_="whole"):
                 first, *others = re.split(r"(?<=[_.(\[])(?=\w)", text)
                 text.replace_with(first, *(part for other in others for part in (page.new_tag("wbr"), other)))
     for sign in page.select(".sig .p"):
