@@ -1,4 +1,4 @@
-"""Thirteen sick Vision Transformers: each has one bug, as the smallest change to a healthy model (chapter 12)."""
+"""Fifteen sick Vision Transformers: each has one bug, as the smallest change to a healthy model (chapter 12)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -118,6 +118,31 @@ def attention_over_queries(
     """The softmax runs over the queries: each key's weights sum to 1, and a query's to anything from 0 to n."""
     scores = q @ k.mT * q.shape[-1] ** -0.5
     return scores.softmax(dim=-2) @ v
+
+
+class ReshapedHeads(Attention):
+    """Heads are split and glued by reshapes alone: a head gets all features of n/h tokens, not n tokens' features."""
+
+    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        b, n, d = x.shape
+        heads = (b, self.num_heads, n, d // self.num_heads)
+        q, k, v = (part.reshape(heads) for part in self.qkv(x).chunk(3, dim=-1))
+        return self.drop(self.proj(self.attend(q, k, v).reshape(b, n, d)))
+
+
+class AlwaysDropout(nn.Dropout):
+    """Dropout that evaluation doesn't stop: F.dropout drops unless it's told training=False."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.p)
+
+
+class AlwaysDroppingBlock(Block):
+    """The dropout of both branches stays on in evaluation."""
+
+    def __init__(self, dim: int, num_heads: int, **options):
+        super().__init__(dim, num_heads, **options)
+        self.attn.drop = self.mlp.drop = AlwaysDropout(self.mlp.drop.p)
 
 
 class BatchSizedClassToken(ViT):
@@ -297,6 +322,22 @@ PATIENTS = {
             "found in 3 of 14 student models that we read; some take the axis of the heads",
             lambda config: ViT(config, attend=attention_over_queries),
             needs=("more than one token", lambda config: config.num_tokens > 1),
+        ),
+        Patient(
+            "heads without a transpose",
+            "with h heads, a token reads only the n/h tokens next to it in the sequence",
+            "found in several public repositories, and reported in the threads of more; in some of them only one of the "
+            "two reshapes lacks its transpose",
+            lambda config: ViT(config, block=partial(Block, attn=ReshapedHeads)),
+            needs=("num_heads above 1 and more than one token", lambda c: c.num_heads > 1 and c.num_tokens > 1),
+        ),
+        Patient(
+            "random while evaluating",
+            "the same image, asked twice, gets two answers",
+            "found in many public repositories: F.dropout without training=self.training, nn.Dropout made in forward, "
+            "DropPath that doesn't ask",
+            lambda config: ViT(config, block=AlwaysDroppingBlock),
+            changes={"drop_rate": 0.1},
         ),
         Patient(
             "selection on the test set",
