@@ -326,8 +326,7 @@ PATIENTS = {
         Patient(
             "heads without a transpose",
             "with h heads, a token reads only the n/h tokens next to it in the sequence",
-            "found in several public repositories, and reported in the threads of more; in some of them only one of the "
-            "two reshapes lacks its transpose",
+            "found in several public repositories, in some of them at only one of the two reshapes",
             lambda config: ViT(config, block=partial(Block, attn=ReshapedHeads)),
             needs=("num_heads above 1 and more than one token", lambda c: c.num_heads > 1 and c.num_tokens > 1),
         ),
