@@ -168,16 +168,14 @@ def _sweep(base: Recipe, resnet_epochs: int, **sizes: dict) -> Sweep:
 
 
 def _clinic(base: Recipe) -> Sweep:
-    """The healthy model and every patient whose model is sick; one patient also with mean pooling, one also at a
-    learning rate that it survives, and one beside a healthy model with dropout."""
-    dropping = "random while evaluating"
-    sick = [name for name, patient in PATIENTS.items() if patient.select is last_epoch and name != dropping]
+    """The healthy model and every patient whose model is sick; one patient also with mean pooling, and one also at a
+    learning rate that it survives."""
+    sick = [name for name, patient in PATIENTS.items() if patient.select is last_epoch]
     recipes = {}
     for variant, recipe, patients in (
         ("", base, sick),
         (", mean pool", replace(base, model=replace(base.model, pool="mean")), ["attention across the batch"]),
         (", low rate", replace(base, lr=base.lr / 4), ["dead residual norm"]),
-        (", dropout", replace(base, model=replace(base.model, **PATIENTS[dropping].changes)), [dropping]),
     ):
         recipes["healthy" + variant] = recipe
         recipes |= {name + variant: _as_patient(name, recipe) for name in patients}
