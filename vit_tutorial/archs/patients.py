@@ -255,7 +255,8 @@ PATIENTS = {
         Patient(
             "reshape without permute",
             "every shape is right; the patches, shown as images, are stripes",
-            "what you get if you complete a published tutorial with one more reshape",
+            "found in gupta-abhay/pytorch-vit, #7; also what you get if you complete a published tutorial with one "
+            "more reshape",
             lambda config: ViT(config, patch_embed=ReshapedPatches),
             needs=(
                 "more than one patch in a row, or several channels and patches",
@@ -311,15 +312,16 @@ PATIENTS = {
         Patient(
             "no position on the class token",
             "one row of the table never changes",
-            "after DeiT III and big_vision, which rightly leave out its row as well as the position; timm calls that "
-            "no_embed_class",
+            "found in labmlai/annotated_deep_learning_paper_implementations, since mended; DeiT III and big_vision "
+            "rightly leave out its row as well as the position, which timm calls no_embed_class",
             NoClassPosition,
             needs=_HAS_CLASS_POSITION,
         ),
         Patient(
             "softmax over the wrong axis",
             "a query's weights don't sum to 1, so that attention returns no mean of the values",
-            "found in 3 of 14 student models that we read; some take the axis of the heads",
+            "found in 3 of 14 student models that we read, and in several public repositories; some take the axis of "
+            "the heads",
             lambda config: ViT(config, attend=attention_over_queries),
             needs=("more than one token", lambda config: config.num_tokens > 1),
         ),
