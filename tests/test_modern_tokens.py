@@ -181,10 +181,9 @@ def test_registers_equal_timm_s_beside_a_class_token():
 
 
 def test_registers_are_not_in_the_mean():
-    sizes = dict(
-        num_heads=HEADS, class_token=False, global_pool="avg", reg_tokens=4, no_embed_class=True, fc_norm=False
-    )
-    theirs = _shake(VisionTransformer(**SIZES, **sizes)).eval()
+    make = partial(VisionTransformer, **SIZES, num_heads=HEADS, class_token=False, global_pool="avg", fc_norm=False)
+    make = partial(make, reg_tokens=4, no_embed_class=True)
+    theirs = _shake(make()).eval()
     ours, images = ModernViT(MEAN, reg_tokens=4).eval(), _images()
     ours.load_state_dict(theirs.state_dict(), strict=True)
     assert_close(ours(images), theirs(images), rtol=1e-4, atol=1e-5)
