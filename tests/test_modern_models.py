@@ -10,18 +10,38 @@ from timm.models import Eva
 from torch import nn
 from torch.testing import assert_close
 
-from vit_tutorial import Mlp, ViT, ViTConfig, resample_pos_embed
+from vit_tutorial import (
+    Attention,
+    Mlp,
+    ViT,
+    ViTConfig,
+    attention_weights,
+    diagnose,
+    fused_attention,
+    plain_attention,
+    resample_pos_embed,
+)
+from vit_tutorial.attention_maps import attention_distance, attention_gradients, attention_map, record_attention
 from vit_tutorial.modern import (
+    AttentionPoolLatent,
+    BiasedAttention,
+    ConvStem,
+    MixedRope,
     ModernAttention,
     ModernBlock,
     ModernViT,
     RMSNorm,
     Rope,
+    SequencePool,
+    ShawAttention,
     SwiGLU,
     axial_angles,
     axial_rope,
     centred_coordinates,
+    without_registers,
 )
+from vit_tutorial.speed import training_flops
+from vit_tutorial.training.optimizers import MuonWithAdamW, parameter_groups
 
 SIZES = {"img_size": (24, 16), "patch_size": 4, "in_chans": 3, "num_classes": 5, "embed_dim": 24, "depth": 2}
 CONFIG = ViTConfig(**SIZES, num_heads=3, qkv_bias=False)
@@ -167,3 +187,147 @@ def test_every_parameter_learns_and_the_plain_model_starts_as_it_did(make):
     torch.manual_seed(3)
     ours = ModernViT(CONFIG, reg_tokens=4).state_dict()
     assert all(torch.equal(value, ours[name]) for name, value in plain.items())
+
+
+# Other rooms
+
+
+def _models() -> dict[str, ModernViT]:
+    """One for each kind of attention and pool, all with registers; and the two from papers."""
+    places = {"grid_size": CONFIG.grid_size, "num_prefix_tokens": 1 + 4}
+    attentions = {
+        "mixed": partial(ModernAttention, rope=partial(MixedRope, **places)),
+        "biased": partial(BiasedAttention, **places),
+        "Shaw": partial(ShawAttention, **places),
+    }
+    make, mean = partial(ModernViT, reg_tokens=4), replace(CONFIG, pool="mean")
+    models = {name: make(CONFIG, block=partial(ModernBlock, attn=attn)) for name, attn in attentions.items()}
+    models |= {"DINOv3": dinov3(CONFIG), "DINOv3, gated": dinov3(CONFIG, SwiGLU), "ViT-5": vit5(CONFIG)}
+    models["SeqPool and a stem"] = make(mean, patch_embed=ConvStem, attn_pool=SequencePool)
+    models["MAP head"] = make(mean, attn_pool=partial(AttentionPoolLatent, num_heads=3))
+    models["patch dropout"] = make(CONFIG, patch_drop=0.5)
+    return {name: _shake(model).eval() for name, model in models.items()}
+
+
+ROTARY = ["mixed", "DINOv3", "DINOv3, gated", "ViT-5"]
+POSITIONED = [*ROTARY, "biased", "Shaw"]
+ALL = [*POSITIONED, "SeqPool and a stem", "MAP head", "patch dropout"]
+
+
+@pytest.mark.parametrize("name", ALL)
+@torch.no_grad()
+def test_recorded_maps_are_the_weights_that_were_used(name):
+    model, taken, given = _models()[name], [], []
+    for block in model.blocks:
+        block.attn.register_forward_pre_hook(lambda part, args: taken.append(args[0]))
+        block.attn.proj.register_forward_pre_hook(lambda part, args: given.append(args[0]))
+    with record_attention(model) as maps:
+        model(_images())
+    assert len(maps) == CONFIG.depth
+    for weights, x, heads, attn in zip(maps, taken, given, (block.attn for block in model.blocks), strict=True):
+        out = weights @ attn.project(x)[2]
+        if name == "Shaw":
+            out = out + torch.einsum("bhij,ijf->bhif", weights, attn.vectors(attn.rel_v))
+        assert_close(out.transpose(1, 2).flatten(2), heads, rtol=1e-4, atol=1e-5)
+        q, k, _ = Attention.project(attn, x)  # as if there were nothing between the projection and the scores
+        assert torch.allclose(attention_weights(q, k), weights, atol=0.01) == (name not in POSITIONED)
+
+
+@pytest.mark.parametrize("name", ["ViT-5", "biased", "Shaw"])
+def test_gradients_of_weights_are_those_of_a_slight_change(name):
+    """A weight is changed where it is used: by the softmax that makes it."""
+    model, images = _models()[name].double(), _images().double()
+    maps, gradients = attention_gradients(model, images, torch.tensor([1, 2]))
+    attn = model.blocks[1].attn
+    step = 1e-4 * torch.randn_like(maps[1])
+
+    def logits(sign):
+        def forward(x):
+            v = attn.project(x)[2]
+            weights = maps[1] + sign * step
+            out = weights @ v
+            if name == "Shaw":
+                out = out + torch.einsum("bhij,ijf->bhif", weights, attn.vectors(attn.rel_v))
+            return attn.proj(out.transpose(1, 2).flatten(2))
+
+        attn.forward = forward
+        out = model(images)
+        return out[0, 1] + out[1, 2]
+
+    with torch.no_grad():
+        change = (logits(1) - logits(-1)) / 2
+    assert_close((gradients[1] * step).sum(), change, rtol=1e-4, atol=1e-12)
+
+
+def test_maps_are_drawn_without_registers():
+    model = _models()["ViT-5"]
+    with record_attention(model) as maps:
+        model(_images())
+    with pytest.raises(ValueError, match=r"the maps are of 29 tokens, the config has 25"):
+        attention_map(maps[0], CONFIG)
+    weights = without_registers(maps[0], CONFIG)
+    assert_close(weights[..., 0, 0], maps[0][..., 0, 0])
+    assert_close(weights[..., 3, 1:], maps[0][..., 3 + 4, 5:])
+    assert attention_map(weights, CONFIG).shape == (2, 3, 6, 4)
+    assert attention_distance(weights, CONFIG).shape == (2, 3)
+    assert without_registers(weights, CONFIG).shape == weights.shape
+    with pytest.raises(ValueError, match=r"the weights are of 24 tokens, the config has 25"):
+        without_registers(weights[..., 1:, 1:], CONFIG)
+
+
+@pytest.mark.parametrize("attend", [plain_attention, fused_attention])
+def test_training_flops_of_a_model_are_those_of_its_parts(attend):
+    plain = training_flops(CONFIG)
+    assert training_flops(ViT(CONFIG, attend)) == plain
+    n, d, depth = CONFIG.num_tokens, CONFIG.embed_dim, CONFIG.depth
+    registers = 4 * 12 * d * d + 2 * d * ((n + 4) ** 2 - n**2)
+    assert training_flops(ModernViT(CONFIG, attend, reg_tokens=4)) == plain + 6 * depth * registers
+    gated = ModernViT(CONFIG, attend, block=partial(ModernBlock, mlp=SwiGLU))
+    assert training_flops(gated) == plain + 6 * depth * n * 4 * d * d
+    fewer = ViTConfig(**SIZES | {"img_size": (12, 16)}, num_heads=3)
+    lost = 6 * 12 * 4 * 4 * 3 * d  # all patches are embedded before half of them go
+    assert training_flops(ModernViT(CONFIG, attend, patch_drop=0.5)) == training_flops(fewer) + lost
+    rotary = partial(axial_rope, grid_size=CONFIG.grid_size)
+    block = partial(ModernBlock, attn=partial(ModernAttention, rope=rotary), norm=RMSNorm, init_values=1e-4)
+    model = ModernViT(CONFIG, attend, block=block).half()
+    assert training_flops(model) == plain, "these have no matrix products"
+    assert model.cls_token.device.type == "cpu"
+    assert model.cls_token.dtype == torch.float16
+
+
+def test_the_optimizer_lets_positions_and_learned_tokens_be():
+    for name, model in _models().items():
+        decay, rest = parameter_groups(model, 0.1)
+        kept = {id(parameter) for parameter in rest["params"]}
+        spared = {key.rpartition(".")[2] for key, p in model.named_parameters() if id(p) in kept and p.ndim > 1}
+        assert spared <= {
+            "cls_token", "pos_embed", "reg_token", "freqs", "rel_k", "rel_v", "relative_position_bias_table", "latent"
+        }, name  # fmt: skip
+        assert all(parameter.ndim in (2, 4) for parameter in decay["params"]), name
+        MuonWithAdamW(model, [decay, rest], 1e-3, (0.9, 0.95)).step()
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["on images", "on its own"])
+@pytest.mark.parametrize("name", ALL)
+def test_a_healthy_model_of_the_parts_is_called_healthy(name, given):
+    model = _models()[name]
+    found = diagnose(model, _images() if given else None)
+    assert not found, str(found)
+    assert not any("did not run" in why for why in found.not_run.values()), str(found)
+    of_attention = [why for bug, why in found.not_run.items() if bug == "scale by √dim"]
+    assert bool(of_attention) == (name in POSITIONED), str(found)
+
+
+def test_a_sick_model_of_the_parts_is_not_called_healthy():
+    class DeadNorm(ModernBlock):
+        def forward(self, x):
+            self.norm1(x)
+            return x + self.ls1(self.attn(x)) + self.ls2(self.mlp(self.norm2(x)))
+
+    class Forgotten(ModernViT):
+        def forward_head(self, x):
+            return self.head(x).mean(dim=1)
+
+    sick = ModernViT(CONFIG, block=partial(DeadNorm, norm=RMSNorm, init_values=1e-4), norm=RMSNorm, reg_tokens=4)
+    assert [finding.bug for finding in diagnose(sick)] == ["dead residual norm"]
+    assert [finding.bug for finding in diagnose(Forgotten(CONFIG, reg_tokens=4))] == ["head on all tokens"]

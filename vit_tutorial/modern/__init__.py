@@ -17,7 +17,14 @@ from vit_tutorial.modern.rope import (
     grid_coordinates,
     rotate,
 )
-from vit_tutorial.modern.tokens import AttentionPoolLatent, ConvStem, ModernViT, PatchDropout, SequencePool
+from vit_tutorial.modern.tokens import (
+    AttentionPoolLatent,
+    ConvStem,
+    ModernViT,
+    PatchDropout,
+    SequencePool,
+    without_registers,
+)
 
 __all__ = [
     "AttentionPoolLatent",
@@ -42,4 +49,5 @@ __all__ = [
     "relative_position_index",
     "resample_bias_table",
     "rotate",
+    "without_registers",
 ]

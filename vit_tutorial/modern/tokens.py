@@ -135,6 +135,27 @@ class AttentionPoolLatent(nn.Module):
         return (x + self.mlp(self.norm(x))).squeeze(dim=1)
 
 
+def without_registers(weights: Float[Tensor, "*b n n"], config: ViTConfig) -> Float[Tensor, "*b m m"]:
+    """Attention weights of class token and patches alone, as what draws maps wants them.
+
+    Args:
+        weights: of a :class:`ModernViT`, ``(..., n, n)``.
+        config: of the model; what it has no tokens for are registers.
+
+    Returns:
+        ``(..., m, m)`` with m = ``config.num_tokens``. A row sums to 1 without what went to registers.
+
+    Raises:
+        ValueError: if there are fewer tokens than the config has.
+    """
+    registers = weights.shape[-1] - config.num_tokens
+    if registers < 0:
+        raise ValueError(f"the weights are of {weights.shape[-1]} tokens, the config has {config.num_tokens}")
+    tokens = torch.arange(weights.shape[-1], device=weights.device)
+    kept = (tokens < config.num_prefix_tokens) | (tokens >= config.num_prefix_tokens + registers)
+    return weights[..., kept, :][..., kept]
+
+
 class ModernViT(ViT):
     """A ViT with registers, patch dropout, a pool or another last norm; without them it is ``ViT``.
 
