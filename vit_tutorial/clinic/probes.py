@@ -314,7 +314,8 @@ def class_position_is_unused(examined: Anatomy) -> str:
     name, table = examined.pos_embed
     table = table.detach().clone().requires_grad_()
     tokens = examined.run(examined.images, swapped={name: table}).entering
-    if table.shape[-2] != tokens.shape[1]:
+    patches_alone = None if examined.patch_size is None else table.shape[-2] == examined.num_patches
+    if patches_alone or (patches_alone is None and table.shape[-2] != tokens.shape[1]):  # there may be registers
         raise CannotTell("the table has no row for the class token, which is a choice")
     # A plain sum would not do: behind a LayerNorm it is constant, and its gradient 0 up to rounding.
     (gradient,) = torch.autograd.grad((tokens * random_like(tokens)).sum(), table)
