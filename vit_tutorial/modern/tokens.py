@@ -105,6 +105,7 @@ class AttentionPoolLatent(nn.Module):
         dim: width of a token; must be divisible by ``num_heads``.
         num_heads: attention heads.
         mlp_ratio: hidden width of the MLP, as a multiple of ``dim``.
+        act: of the MLP, ``"gelu"`` or ``"gelu_tanh"``.
 
     Shapes:
         ``(b, n, dim)`` to ``(b, dim)``.
@@ -116,7 +117,7 @@ class AttentionPoolLatent(nn.Module):
     timm's module of this name, with its defaults.
     """
 
-    def __init__(self, dim: int, num_heads: int = 8, *, mlp_ratio: float = 4.0):
+    def __init__(self, dim: int, num_heads: int = 8, *, mlp_ratio: float = 4.0, act: str = "gelu"):
         super().__init__()
         check_divisible("dim", dim, "num_heads", num_heads)
         self.num_heads = num_heads
@@ -126,7 +127,7 @@ class AttentionPoolLatent(nn.Module):
         self.kv = nn.Linear(dim, 2 * dim)
         self.proj = nn.Linear(dim, dim)
         self.norm = LayerNorm(dim)
-        self.mlp = Mlp(dim, int(dim * mlp_ratio))
+        self.mlp = Mlp(dim, int(dim * mlp_ratio), act=act)
 
     def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b d"]:
         q = rearrange(self.q(self.latent), "one n (h hd) -> one h n hd", h=self.num_heads).expand(len(x), -1, -1, -1)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vit_tutorial.config import PRESETS, ViTConfig
 from vit_tutorial.model import ViT
+from vit_tutorial.pretrained.parts import MODERN, maker, unpacked, with_our_positions
 from vit_tutorial.validate import listed
 
 SHOWN = 4  # names in a message
@@ -131,6 +132,7 @@ def foreign_parts(names: Iterable[str]) -> list[str]:
 
 def _check_own(state: dict[str, object]) -> None:
     """Raise a ValueError if the weights are of a model with parts that ours lacks; the message names them."""
+    state = {name: value for name, value in state.items() if not MODERN.search(name)}
     if parts := foreign_parts(state):
         names = [name for name in state if any(re.search(pattern, name) for pattern in FOREIGN)]
         what = f"our ViT cannot compute this model: it has {'; and '.join(parts)}"
@@ -156,6 +158,7 @@ def read_config(
     Raises:
         ValueError: if the weights do not determine the sizes, or do not agree with what is given.
     """
+    state = {name.replace(".mlp.fc1_g.", ".mlp.fc1."): value for name, value in state.items()}  # as wide as any fc1
     missing = [name for name in SHAPES if name not in state and name != "head.weight"]
     if missing:
         fixed = " A fixed table is not stored: use load_recorded, or ViT(config) and load_weights."
@@ -231,6 +234,9 @@ def from_state_dict(
     """A :class:`ViT` with the weights of timm, of torchvision's ``VisionTransformer`` or of Hugging Face's
     ``ViTForImageClassification``, in evaluation mode. They are recognised by their names, copied, and in float32.
 
+    timm's weights may be of a model with LayerScale, RMSNorm, SwiGLU, QK-norm, registers or attention pooling: then it
+    is a :class:`~vit_tutorial.modern.ModernViT`.
+
     Args and most errors are those of :func:`read_config`.
 
     A state dict cannot tell the number of heads, the activation, the epsilon of the norms, or what the head reads. Here
@@ -244,15 +250,16 @@ def from_state_dict(
     Raises:
         ValueError: if names are unknown, missing or unexpected, or sizes disagree.
     """
-    state = convert(state_dict)
+    state = with_our_positions(unpacked(convert(state_dict)))
     _check_own(state)
     return build(read_config(state, num_heads=num_heads, img_size=img_size), state)
 
 
 def build(config: ViTConfig, state: dict[str, Tensor]) -> ViT:
     """A model of these sizes with these weights, in evaluation mode; errors are those of :func:`load_weights`."""
+    make = maker(state)
     with torch.device("meta"):  # no memory, and no random numbers drawn for weights that are overwritten at once
-        model = ViT(config)
+        model = make(config)
     _check_fit(model, state)  # before there is memory for what the names and shapes claim
     model.to_empty(device="cpu").load_state_dict(state)
     return model.eval()
