@@ -165,7 +165,7 @@ class ModernViT(ViT):
         reg_tokens: learned tokens between class token and patches that have no position. The blocks may leave notes in
             them; they are gone before the head, also from a mean.
         patch_drop: see :class:`PatchDropout`.
-        attn_pool: makes what reads the tokens in place of ``config.pool``, from the width, as in
+        attn_pool: makes what reads the patches' tokens in place of ``config.pool``, from the width, as in
             ``attn_pool=SequencePool``.
 
     The others, shapes and errors are those of :class:`~vit_tutorial.model.ViT`.
@@ -218,4 +218,6 @@ class ModernViT(ViT):
 
     def forward_head(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b k"]:
         """Tokens to logits, ``(b, num_classes)``, by the pool if there is one."""
-        return super().forward_head(x) if self.attn_pool is None else self.head(self.attn_pool(x))
+        if self.attn_pool is None:
+            return super().forward_head(x)
+        return self.head(self.attn_pool(x[:, self.config.num_prefix_tokens :]))

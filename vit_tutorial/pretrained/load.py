@@ -144,7 +144,8 @@ def adapt(model: ViT, *, img_size: int | tuple[int, int] | None = None, num_clas
     if config == model.config:
         return model
     state = model.state_dict()
-    adapted = with_eps(maker(state)(config, attend=model.blocks[0].attn.attend), model.blocks[0].norm1.eps)
+    make = type(model) if maker(state) is ViT else maker(state)
+    adapted = with_eps(make(config, attend=model.blocks[0].attn.attend), model.blocks[0].norm1.eps)
     if isinstance(model, ModernViT):
         adapted.patch_drop.prob = model.patch_drop.prob
     if "pos_embed" in state:

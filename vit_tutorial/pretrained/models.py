@@ -96,8 +96,8 @@ def from_timm(model: nn.Module) -> ViT:
             f"our ViT reads the class token, or averages the patches and has none; this model has global_pool "
             f"{model.global_pool!r} and {'a' if has_class_token else 'no'} class token"
         )
-    if model.reg_token is not None and (model.pool_include_prefix or model.global_pool == "map"):
-        raise ValueError("our ViT leaves its registers out of the pool, this model reads them there")
+    if model.pool_include_prefix and model.num_prefix_tokens and model.global_pool != "token":
+        raise ValueError("our ViT leaves class token and registers out of the pool; pool_include_prefix is True here")
     num_patches, num_tokens = model.patch_embed.num_patches, has_class_token + model.patch_embed.num_patches
     state = with_our_positions(unpacked(model.state_dict()), num_patches)
     sizes = read_config(

@@ -27,6 +27,31 @@ from vit_tutorial.modern.blocks import LayerNorm
 MODERN = re.compile(r"^reg_token$|^attn_pool\.|^blocks\.\d+\.(ls[12]\.gamma$|attn\.[qk]_norm\.|mlp\.fc1_[gx]\.)")
 
 
+# What the sizes are read from, and the shape that it must have.
+SHAPES = {
+    "patch_embed.proj.weight": "(d, c, ph, pw) of a Conv2d",
+    "pos_embed": "(1, n, d) of one row per token",
+    "blocks.0.mlp.fc1.weight": "(hidden, d) of a Linear",
+    "head.weight": "(classes, d) of a Linear",
+    "cls_token": "(1, 1, d) of one token",
+    "reg_token": "(1, r, d) of r tokens",
+    "attn_pool.mlp.fc1.weight": "(hidden, d) of a Linear",
+}
+
+
+def read_shape(state: dict[str, Tensor], name: str) -> tuple[int, ...]:
+    """The shape of one of the tensors in ``SHAPES``.
+
+    Raises:
+        ValueError: if it has another number of axes, or one of length 0: such a tensor takes no bytes in a file,
+            whatever its other axes claim.
+    """
+    shape = tuple(state[name].shape)
+    if len(shape) != SHAPES[name].count(",") + 1 or 0 in shape:
+        raise ValueError(f"{name} must be the {SHAPES[name]}, got {shape}")
+    return shape
+
+
 def unpacked(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """The same weights with the gate of a SwiGLU in a layer of its own, where timm's ``SwiGLUPacked`` has one for both.
 
@@ -35,13 +60,18 @@ def unpacked(state: dict[str, Tensor]) -> dict[str, Tensor]:
     found = dict(state)
     for name in [name for name in state if re.fullmatch(r"blocks\.\d+\.mlp\.fc1\.weight", name)]:
         second = state.get(name.replace("fc1", "fc2"))
-        if second is None or len(state[name]) != 2 * second.shape[-1]:
+        if second is None or second.ndim != 2 or state[name].shape[:1] != (2 * second.shape[1],):
             continue
         for packed in (name, name.replace("weight", "bias")):
             if packed in found:
                 gate, gated = found.pop(packed).chunk(2)
                 found |= {packed.replace("fc1", "fc1_g"): gate, packed.replace("fc1", "fc1_x"): gated}
     return found
+
+
+def num_registers(state: dict[str, Tensor]) -> int:
+    """How many registers a model with these weights has."""
+    return read_shape(state, "reg_token")[1] if "reg_token" in state else 0
 
 
 def with_our_positions(state: dict[str, Tensor], num_patches: int | None = None) -> dict[str, Tensor]:
@@ -54,11 +84,10 @@ def with_our_positions(state: dict[str, Tensor], num_patches: int | None = None)
         state: weights under our names.
         num_patches: by default, the first square number that the rows may hold, if there are registers.
     """
-    registers = state["reg_token"].shape[1] if "reg_token" in state else 0
-    positions, first = state.get("pos_embed"), int("cls_token" in state)
-    if positions is None or (num_patches is None and not registers):
+    registers, first = num_registers(state), int("cls_token" in state)
+    if "pos_embed" not in state or (num_patches is None and not registers):
         return state
-    rows = positions.shape[1]
+    positions, rows = state["pos_embed"], read_shape(state, "pos_embed")[1]
     if num_patches is None:
         possible = [rows - others for others in (first + registers, first, 0) if rows > others]
         num_patches = next((n for n in possible if isqrt(n) ** 2 == n), rows - first)
@@ -75,9 +104,6 @@ def maker(state: dict[str, Tensor]) -> Callable[..., ViT]:
 
     A norm without a bias is an RMSNorm. What LayerScale starts at does not matter here. Parts that are made for a grid,
     as relative positions are, have none of this.
-
-    Raises:
-        ValueError: if attention pooling would read registers, as timm's does and ours does not.
     """
 
     def has(pattern: str) -> bool:
@@ -89,8 +115,6 @@ def maker(state: dict[str, Tensor]) -> Callable[..., ViT]:
     if not has(MODERN.pattern) and has(r"\.norm1\.bias$"):
         return ViT
     has_latent = has(r"^attn_pool\.latent$")
-    if "reg_token" in state and has_latent:
-        raise ValueError("timm's attention pooling reads the registers too, and our ModernViT leaves them out of it")
     qk_norm = norm(r"blocks\.\d+\.attn\.q_norm") if has(r"\.q_norm\.") else nn.Identity
     block = partial(
         ModernBlock,
@@ -99,12 +123,12 @@ def maker(state: dict[str, Tensor]) -> Callable[..., ViT]:
         norm=norm(r"blocks\.\d+\.norm1"),
         init_values=1.0 if has(r"\.ls1\.gamma$") else None,
     )
-    registers = state["reg_token"].shape[1] if "reg_token" in state else 0
+    registers = num_registers(state)
 
     def make(config: ViTConfig, attend: Attend = fused_attention) -> ModernViT:
         pool = SequencePool if has(r"^attn_pool\.attention_pool\.") else None
         if has_latent:
-            ratio = len(state["attn_pool.mlp.fc1.weight"]) / config.embed_dim
+            ratio = read_shape(state, "attn_pool.mlp.fc1.weight")[0] / config.embed_dim
             pool = partial(AttentionPoolLatent, num_heads=config.num_heads, mlp_ratio=ratio, act=config.act)
         return ModernViT(config, attend, block=block, norm=norm("norm"), reg_tokens=registers, attn_pool=pool)
 

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from vit_tutorial.config import PRESETS, ViTConfig
 from vit_tutorial.model import ViT
-from vit_tutorial.pretrained.parts import MODERN, maker, unpacked, with_our_positions
+from vit_tutorial.pretrained.parts import MODERN, maker, read_shape, unpacked, with_our_positions
 from vit_tutorial.validate import listed
 
 SHOWN = 4  # names in a message
+NEEDED = ("patch_embed.proj.weight", "pos_embed", "blocks.0.mlp.fc1.weight")  # for the sizes
 
 # What their names say, in the order of replacing, and what ours say.
 TORCHVISION = {
@@ -44,13 +45,6 @@ HUGGING_FACE = {
     r"\.output\.dense\.": ".mlp.fc2.",  # after the attention's, which ends alike
     r"^vit\.layernorm\.": "norm.",
     r"^classifier\.": "head.",
-}
-# What the sizes are read from, and the shape that it must have.
-SHAPES = {
-    "patch_embed.proj.weight": "(d, c, ph, pw) of a Conv2d",
-    "pos_embed": "(1, n, d) of one row per token",
-    "blocks.0.mlp.fc1.weight": "(hidden, d) of a Linear",
-    "head.weight": "(classes, d) of a Linear",
 }
 # What other Vision Transformers have and ours has not, by a pattern of a name that only they have.
 FOREIGN = {
@@ -159,7 +153,7 @@ def read_config(
         ValueError: if the weights do not determine the sizes, or do not agree with what is given.
     """
     state = {name.replace(".mlp.fc1_g.", ".mlp.fc1."): value for name, value in state.items()}  # as wide as any fc1
-    missing = [name for name in SHAPES if name not in state and name != "head.weight"]
+    missing = [name for name in NEEDED if name not in state]
     if missing:
         fixed = " A fixed table is not stored: use load_recorded, or ViT(config) and load_weights."
         advice = fixed if missing == ["pos_embed"] else ""
@@ -203,19 +197,6 @@ def read_config(
             f"{config.patch_size} has {config.num_patches}"
         )
     return config
-
-
-def read_shape(state: dict[str, Tensor], name: str) -> tuple[int, ...]:
-    """The shape of one of the tensors in ``SHAPES``.
-
-    Raises:
-        ValueError: if it has another number of axes, or one of length 0: such a tensor takes no bytes in a file,
-            whatever its other axes claim.
-    """
-    shape = tuple(state[name].shape)
-    if len(shape) != SHAPES[name].count(",") + 1 or 0 in shape:
-        raise ValueError(f"{name} must be the {SHAPES[name]}, got {shape}")
-    return shape
 
 
 def _read_depth(state: dict[str, Tensor]) -> int:
