@@ -91,7 +91,7 @@ def test_a_model_of_ours_comes_back_from_its_weights():
 
 def test_gates_in_the_wrong_half_are_refused():
     wrong = partial(timm.layers.GluMlp, act_layer=nn.SiLU)
-    with pytest.raises(ValueError, match=r"blocks.0.mlp.act must compute the SiLU of what the gate's layer, the first"):
+    with pytest.raises(ValueError, match=r"blocks.0.mlp.act must gate by the first half of fc1, .* gate_last is True"):
         from_timm(_timm(mlp_layer=lambda act_layer, **sizes: wrong(**sizes)))
 
 

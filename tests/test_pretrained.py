@@ -226,7 +226,7 @@ NOT_FROM_TIMM = {
     r"our ViT has a bias in blocks.0.attn.proj, this model": {"proj_bias": False},
     r"leaves class token and registers out of the pool; pool_include_prefix is True": MEAN
     | {"reg_tokens": 4, "pool_include_prefix": True},
-    r"blocks.0.mlp.act must compute the SiLU .*GELU": {"mlp_layer": timm.layers.SwiGLU},
+    r"blocks.0.mlp.act must compute the SiLU, .*GELU": {"mlp_layer": timm.layers.SwiGLU},
     r"blocks.0.mlp.norm does, a timm.LayerNorm": {
         "mlp_layer": timm.layers.SwiGLU,
         "act_layer": nn.SiLU,
@@ -353,7 +353,12 @@ FOREIGN = {  # models of other kinds, and what keeps them from being ours
     "relative positions": lambda: timm.models.VisionTransformerRelPos(
         img_size=32, patch_size=8, embed_dim=24, depth=2, num_heads=3
     ),
-    r"a gated MLP \(SwiGLU\)": lambda: timm.models.Eva(
+    r"a gated MLP \(SwiGLU\)": lambda: transformers.Dinov2ForImageClassification(
+        transformers.Dinov2Config(
+            image_size=32, patch_size=8, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, use_swiglu_ffn=True
+        )
+    ),
+    "biases for queries and values alone": lambda: timm.models.Eva(
         img_size=32, patch_size=8, embed_dim=24, depth=2, num_heads=3, swiglu_mlp=True, scale_mlp=True
     ),
     "a LayerScale": lambda: transformers.Dinov2ForImageClassification(

@@ -123,9 +123,10 @@ def _kind(part: nn.Module) -> str:
 def _check_gate(name: str, mlp: nn.Module) -> None:
     """Raise a ValueError unless a gated MLP of timm is a SwiGLU; one in a single layer has its gate in front."""
     probe = torch.linspace(-5, 5, 1001)
-    is_silu = not list(mlp.act.parameters()) and torch.allclose(mlp.act(probe), F.silu(probe), rtol=0, atol=1e-6)
-    if not is_silu or getattr(mlp, "gate_last", False):
-        raise ValueError(f"{name} must compute the SiLU of what the gate's layer, the first, gives; got {mlp}")
+    if list(mlp.act.parameters()) or not torch.allclose(mlp.act(probe), F.silu(probe), rtol=0, atol=1e-6):
+        raise ValueError(f"{name} must compute the SiLU, as the gate of our SwiGLU does; got {mlp.act}")
+    if getattr(mlp, "gate_last", False):
+        raise ValueError(f"{name} must gate by the first half of fc1, as our SwiGLU does; here gate_last is True")
 
 
 def _activation(name: str, layer: nn.Module) -> str:
