@@ -1,6 +1,7 @@
 """The parts of today's blocks: positions that turn or are relative, other norms and MLPs, more tokens, other pools."""
 
 from vit_tutorial.modern.blocks import LayerScale, ModernAttention, ModernBlock, RMSNorm, SwiGLU
+from vit_tutorial.modern.registers import register_neurons, with_test_time_register
 from vit_tutorial.modern.relative import (
     BiasedAttention,
     ShawAttention,
@@ -45,9 +46,11 @@ __all__ = [
     "axial_rope",
     "centred_coordinates",
     "grid_coordinates",
+    "register_neurons",
     "relative_offsets",
     "relative_position_index",
     "resample_bias_table",
     "rotate",
+    "with_test_time_register",
     "without_registers",
 ]
