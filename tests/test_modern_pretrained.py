@@ -6,7 +6,7 @@ import pytest
 import timm
 import torch
 from timm.layers import RmsNorm, SwiGLU, SwiGLUPacked
-from timm.models import VisionTransformer
+from timm.models import Eva, VisionTransformer
 from torch import nn
 from torch.testing import assert_close
 
@@ -126,3 +126,56 @@ def test_parts_that_are_made_for_a_grid_are_not_adapted(no_shape_checks):
 def test_a_plain_model_says_what_modern_weights_have():
     with pytest.raises(ValueError, match=r"a LayerScale in its blocks, .*: our ViT cannot compute it"):
         load_weights(ViT(ViTConfig(**SIZES)), _timm(init_values=0.1).state_dict())
+
+
+ROTARY = {"use_rot_pos_emb": True, "use_abs_pos_emb": False, "qkv_bias": False, "use_fc_norm": False}
+TOKEN = ROTARY | {"global_pool": "token", "init_values": 0.1}
+EVAS = {
+    "DINOv3": TOKEN | {"rope_type": "dinov3", "rope_temperature": 100, "rope_rotate_half": True, "num_reg_tokens": 4},
+    "DINOv3, gated": TOKEN | {"rope_type": "dinov3", "swiglu_mlp": True, "swiglu_align_to": 8, "num_reg_tokens": 4},
+    "RoPE-ViT, axial": TOKEN | {"rope_grid_indexing": "xy", "rope_temperature": 100.0, "attn_type": "rope"},
+    "RoPE-ViT, mixed": TOKEN | {"rope_type": "mixed", "rope_grid_indexing": "xy", "attn_type": "rope"},
+    "mixed by rows": TOKEN | {"rope_type": "mixed"},
+    "with biases": TOKEN | {"qkv_bias": True, "use_abs_pos_emb": True, "no_embed_class": True, "num_reg_tokens": 2},
+    "packed, of means": ROTARY | {"global_pool": "avg", "class_token": False, "swiglu_mlp": True},
+    "another grid than before": TOKEN | {"ref_feat_shape": 3, "rope_grid_offset": 0.5, "qk_norm": True},
+    "fitted at each call": TOKEN | {"rope_type": "dinov3", "dynamic_img_size": True},
+}
+
+
+def _eva(**options):
+    torch.manual_seed(1)
+    model = Eva(**SIZES | {"img_size": (18, 30), "head_init_scale": 1.0} | options)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return model.eval()
+
+
+@pytest.mark.parametrize("name", EVAS)
+def test_timm_s_rotary_models_come_over(name):
+    theirs = _eva(**{"embed_dim": 24, "num_heads": 3} | EVAS[name])
+    before = torch.random.get_rng_state()
+    ours = from_timm(theirs.train())
+    theirs.eval()
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert not ours.training
+    _same(ours, theirs)
+    for block in ours.blocks:
+        block.attn.rope = nn.Identity()
+    images = torch.randn(2, 3, 18, 30)
+    assert not torch.allclose(ours(images), theirs(images), atol=0.01), "without rotation it should fail"
+
+
+NOT_FROM_EVA = {
+    r"blocks of the kind EvaBlockPostNorm: their norms follow": {"use_post_norm": True},
+    r"unexpected \(blocks.0.attn.norm.weight": {"scale_attn_inner": True},
+    r"global_pool 'avg' and a class token": {"global_pool": "avg"},
+    r"unexpected \(fc_norm.weight": {"use_fc_norm": True},
+}
+
+
+@pytest.mark.parametrize("message", NOT_FROM_EVA)
+def test_what_ours_lacks_is_named(message):
+    with pytest.raises(ValueError, match=message):
+        from_timm(_eva(**TOKEN | NOT_FROM_EVA[message]))

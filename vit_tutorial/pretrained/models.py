@@ -11,6 +11,7 @@ from torch import nn
 from vit_tutorial.encoder import ACTIVATIONS
 from vit_tutorial.model import ViT
 from vit_tutorial.pretrained.parts import unpacked, with_our_positions
+from vit_tutorial.pretrained.rotary import from_eva
 from vit_tutorial.pretrained.state_dicts import build, from_state_dict, read_config
 
 # The parts of timm's VisionTransformer that ours have too, under their names without the number of the block.
@@ -65,18 +66,20 @@ def from_torchvision(model: nn.Module) -> ViT:
 
 
 def from_timm(model: nn.Module) -> ViT:
-    """A :class:`~vit_tutorial.ViT` that computes the logits of ``model``, a ``VisionTransformer`` of timm.
+    """A :class:`~vit_tutorial.ViT` that computes the logits of ``model``, a ``VisionTransformer`` or ``Eva`` of timm.
 
     The weights are copied. What a state dict does not determine is read from the model: the number of heads, the
     activation, the epsilon of the norms, what the head reads. Rates of dropout, which do nothing in evaluation mode,
-    are left out. With LayerScale, RMSNorm, SwiGLU, QK-norm, registers or attention pooling it is a
+    are left out. With LayerScale, RMSNorm, SwiGLU, QK-norm, registers, attention pooling or rotary positions it is a
     :class:`~vit_tutorial.modern.ModernViT`.
 
     Raises:
         ValueError: if it is another model, or has a part or an option that a plain ViT lacks; the message names it.
     """
+    if _kind(model) == "timm.Eva":
+        return from_eva(model)
     if _kind(model) != "timm.VisionTransformer":
-        raise ValueError(f"from_timm takes timm's VisionTransformer, got {type(model).__name__}")
+        raise ValueError(f"from_timm takes timm's VisionTransformer or Eva, got {type(model).__name__}")
     acts = set()
     for name, part in model.named_modules():
         place = re.sub(r"\.\d+", "", name)

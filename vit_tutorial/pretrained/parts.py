@@ -99,11 +99,15 @@ def with_our_positions(state: dict[str, Tensor], num_patches: int | None = None)
     return state
 
 
-def maker(state: dict[str, Tensor]) -> Callable[..., ViT]:
+def maker(state: dict[str, Tensor], rope: Callable[[int, int], nn.Module] = nn.Identity) -> Callable[..., ViT]:
     """What makes a model with the parts that weights under our names are of, from its sizes: ``ViT``, if it is plain.
 
     A norm without a bias is an RMSNorm. What LayerScale starts at does not matter here. Parts that are made for a grid,
     as relative positions are, have none of this.
+
+    Args:
+        state: the weights.
+        rope: makes the rotations of each block, which weights don't tell.
     """
 
     def has(pattern: str) -> bool:
@@ -112,13 +116,13 @@ def maker(state: dict[str, Tensor]) -> Callable[..., ViT]:
     def norm(place: str) -> Callable[[int], nn.Module]:
         return LayerNorm if has(rf"^{place}\.bias$") else RMSNorm
 
-    if not has(MODERN.pattern) and has(r"\.norm1\.bias$"):
+    if rope is nn.Identity and not has(MODERN.pattern) and has(r"\.norm1\.bias$"):
         return ViT
     has_latent = has(r"^attn_pool\.latent$")
     qk_norm = norm(r"blocks\.\d+\.attn\.q_norm") if has(r"\.q_norm\.") else nn.Identity
     block = partial(
         ModernBlock,
-        attn=partial(ModernAttention, qk_norm=qk_norm),
+        attn=partial(ModernAttention, qk_norm=qk_norm, rope=rope),
         mlp=SwiGLU if has(r"\.fc1_g\.") else Mlp,
         norm=norm(r"blocks\.\d+\.norm1"),
         init_values=1.0 if has(r"\.ls1\.gamma$") else None,
