@@ -197,7 +197,7 @@ def head_depends_on_all_tokens(examined: Anatomy) -> str:
     if influence is None or not influence.any():  # None: a norm that is called, and whose result nobody reads
         raise CannotTell("the head does not depend on the tokens that leave the last norm")
     lengths = influence.norm(dim=-1)[0]
-    if examined.patch_size is not None:  # registers, between class token and patches, may be gone by then
+    if examined.patch_size is not None and not lengths[1 : -examined.num_patches].any():  # registers that nobody reads
         lengths = torch.cat([lengths[:1], lengths[1:][-examined.num_patches :]])
     if lengths.min() < (1 - SAME) * lengths.max():
         return ""
