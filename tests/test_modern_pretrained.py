@@ -1,10 +1,12 @@
 """timm's models with the parts of today's blocks: as whole models, as weights, and fitted to another size."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import timm
 import torch
+from safetensors.torch import save_file
 from timm.layers import RmsNorm, SwiGLU, SwiGLUPacked
 from timm.models import Eva, VisionTransformer
 from torch import nn
@@ -21,7 +23,7 @@ from vit_tutorial.modern import (
     ShawAttention,
     axial_rope,
 )
-from vit_tutorial.pretrained import adapt, from_state_dict, from_timm, load_weights
+from vit_tutorial.pretrained import adapt, from_state_dict, from_timm, load_pretrained, load_weights
 
 SIZES = {"img_size": 30, "patch_size": 6, "embed_dim": 24, "depth": 2, "num_heads": 3, "num_classes": 7}
 AVERAGE = {"global_pool": "avg", "class_token": False, "fc_norm": False}
@@ -107,6 +109,16 @@ def test_another_size_and_other_classes(name):
     assert all(torch.equal(value, again.state_dict()[key]) for key, value in kept.items())
     dropping = ModernViT(ours.config, patch_drop=0.25)
     assert adapt(dropping, num_classes=3).patch_drop.prob == 0.25
+
+
+@pytest.mark.parametrize("name", ["registers", "registers with positions", "all"])
+def test_a_file_is_fitted_to_another_size(name, tmp_path):
+    theirs = _timm(**MODERN[name])
+    save_file(theirs.state_dict(), tmp_path / "weights.safetensors")
+    _same(load_pretrained(tmp_path / "weights.safetensors", num_heads=3), theirs)
+    larger = load_pretrained(tmp_path / "weights.safetensors", num_heads=3, img_size=48, num_classes=3)
+    assert larger.config == replace(from_timm(theirs).config, img_size=48, num_classes=3)
+    torch.testing.assert_close(larger.pos_embed, adapt(from_timm(theirs), img_size=48).pos_embed)
 
 
 def test_parts_that_are_made_for_a_grid_are_not_adapted(no_shape_checks):

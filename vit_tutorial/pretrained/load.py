@@ -22,7 +22,7 @@ from vit_tutorial.modern import ModernAttention, ModernBlock, ModernViT
 from vit_tutorial.patches import PatchEmbed
 from vit_tutorial.positions import resample_pos_embed
 from vit_tutorial.pretrained.models import with_eps
-from vit_tutorial.pretrained.parts import maker
+from vit_tutorial.pretrained.parts import maker, unpacked, with_our_positions
 from vit_tutorial.pretrained.state_dicts import convert, from_state_dict, read_shape
 from vit_tutorial.validate import check_option, to_pair
 
@@ -114,7 +114,7 @@ def load_pretrained(
     if source in NAMES:
         model = from_state_dict(_fetch(str(source), progress), num_heads=num_heads)
     else:
-        state = convert(_read(Path(source)))
+        state = with_our_positions(unpacked(convert(_read(Path(source)))))
         patches = read_shape(state, "pos_embed")[1] - ("cls_token" in state) if "pos_embed" in state else 0
         square = isqrt(patches) ** 2 == patches
         own_size = img_size if not square or _num_patches(state, img_size) == patches else None
