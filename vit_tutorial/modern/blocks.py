@@ -28,7 +28,7 @@ class LayerScale(nn.Module):
     Raises:
         ValueError: if ``init_values`` is negative.
 
-    Source: Touvron et al. 2021, "Going deeper with image transformers", equation 4.
+    Source: Touvron et al. 2021, "Going deeper with image Transformers", section 2.
     """
 
     def __init__(self, dim: int, init_values: float = 1e-5):

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from vit_tutorial.validate import check_divisible, check_int, to_pair
 
-PAIRS = "... (f two) -> two ... f"  # (0, 1), (2, 3) … as in RoFormer, EVA and RoPE-ViT
-HALVES = "... (two f) -> two ... f"  # feature i with i + hd/2, as in GPT-NeoX, Llama and DINOv3
+PAIRS = "(f two)"  # (0, 1), (2, 3) … as in RoFormer, EVA and RoPE-ViT
+HALVES = "(two f)"  # feature i with i + hd/2, as in GPT-NeoX, Llama and DINOv3
 
 
 def rotate(
@@ -39,9 +39,9 @@ def rotate(
             f"{2 * cos.shape[-1]}: every token needs its own"
         )
     order = HALVES if halves else PAIRS
-    a, b = rearrange(x, order, two=2)
+    a, b = rearrange(x, f"... {order} -> two ... f", two=2)
     turned = torch.stack([a * cos - b * sin, a * sin + b * cos])
-    return rearrange(turned, " -> ".join(reversed(order.split(" -> ")))).to(x.dtype)
+    return rearrange(turned, f"two ... f -> ... {order}").to(x.dtype)
 
 
 def grid_coordinates(grid_size: int | tuple[int, int]) -> Float[Tensor, "n 2"]:
@@ -53,7 +53,7 @@ def grid_coordinates(grid_size: int | tuple[int, int]) -> Float[Tensor, "n 2"]:
 def centred_coordinates(grid_size: int | tuple[int, int]) -> Float[Tensor, "n 2"]:
     """Where in the image the middle of every patch is, from −2π at one edge to 2π at the other, whatever the grid.
 
-    Source: Siméoni et al. 2025, "DINOv3", section 3.2; timm's ``RotaryEmbeddingDinoV3``.
+    Source: Siméoni et al. 2025, "DINOv3"; timm's ``RotaryEmbeddingDinoV3``.
     """
     sides = torch.tensor(to_pair("grid_size", grid_size))
     return 2 * pi * ((2 * grid_coordinates(grid_size) + 1) / sides - 1)
@@ -82,7 +82,7 @@ def axial_angles(
     Raises:
         ValueError: if ``head_dim`` is not divisible by 4.
 
-    Source: Heo et al. 2024, "Rotary position embedding for Vision Transformer", equations 7 and 8; timm's
+    Source: Heo et al. 2024, "Rotary position embedding for Vision Transformer", section 3; timm's
     ``RotaryEmbeddingCat`` with ``in_pixels=False``.
     """
     check_divisible("head_dim", head_dim, "the four parts: two features in a pair × row, column:", 4)
@@ -157,7 +157,7 @@ class MixedRope(nn.Module):
     Raises:
         ValueError: if ``head_dim`` is not divisible by 4, or it is given another number of tokens.
 
-    Source: Heo et al. 2024, equation 9; timm's ``RotaryEmbeddingMixed``, whose ``freqs`` hold those of all blocks.
+    Source: Heo et al. 2024, section 3; timm's ``RotaryEmbeddingMixed``, whose ``freqs`` hold those of all blocks.
     """
 
     def __init__(

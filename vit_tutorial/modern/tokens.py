@@ -27,7 +27,7 @@ class ConvStem(PatchEmbed):
     Raises:
         ValueError: if a side of the patches is not a power of 2, or ``embed_dim`` cannot be halved as often.
 
-    Source: Xiao et al. 2021, "Early convolutions help Transformers see better", section 4; a ViT of torchvision with
+    Source: Xiao et al. 2021, "Early convolutions help Transformers see better"; a ViT of torchvision with
     ``conv_stem_configs``.
     """
 
