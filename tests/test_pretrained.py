@@ -243,7 +243,8 @@ def test_what_ours_cannot_compute_is_named(message):
 
 def test_other_models_are_refused(no_shape_checks):
     for other in (nn.Linear(2, 2), ViT(CONFIG), torchvision_model(), timm.create_model("test_efficientnet")):
-        with pytest.raises(ValueError, match=f"from_timm takes timm's VisionTransformer or Eva, got {type(other).__name__}"):
+        got = type(other).__name__
+        with pytest.raises(ValueError, match=f"from_timm takes timm's VisionTransformer or Eva, got {got}"):
             from_timm(other)
     with pytest.raises(ValueError, match="takes torchvision's VisionTransformer, got Linear"):
         from_torchvision(nn.Linear(2, 2))
