@@ -19,7 +19,7 @@ from vit_tutorial.clinic import (
     PATIENTS,
     SELECTION,
     TESTS,
-    TESTS_OF_ATTENTION,
+    TESTS_OF_PARTS,
     TESTS_OF_OUTPUTS,
     best_on_test,
     best_on_validation,
@@ -178,7 +178,7 @@ def test_a_weight_that_is_not_finite_is_named_and_nothing_else(value):
         for found in (diagnose(spoiled), diagnose(Wrapped(spoiled), torch.randn(2, 3, 12, 8))):
             (finding,) = found
             assert finding.bug == NOT_FINITE and f"{name} has 1 NaN or infinite number" in finding.evidence
-        assert parameter.isfinite().all() and set(diagnose(spoiled).not_run) == {*TESTS, *TESTS_OF_ATTENTION}
+        assert parameter.isfinite().all() and set(diagnose(spoiled).not_run) == {*TESTS, *TESTS_OF_PARTS}
     assert bugs(spoiled, select=best_on_test) == [NOT_FINITE, SELECTION]
 
 
@@ -558,7 +558,7 @@ def test_any_model_by_its_outputs(bug, conv):
     assert set(found.not_run) - {"head on all tokens", "per-head slices"} == cannot
     assert not set(found.not_run) & set(found.passed)
     assert set(found.passed) | set(found.not_run) | set(READERS[bug]) >= (
-        set(TESTS_OF_OUTPUTS) | set(TESTS_OF_ATTENTION)
+        set(TESTS_OF_OUTPUTS) | set(TESTS_OF_PARTS)
     )
 
 

@@ -25,7 +25,7 @@ from vit_tutorial.clinic.diagnosis import (
     RANDOM,
     SELECTION,
     TESTS,
-    TESTS_OF_ATTENTION,
+    TESTS_OF_PARTS,
     TESTS_OF_OUTPUTS,
     diagnose,
 )
@@ -50,7 +50,7 @@ __all__ = [
     "RANDOM",
     "SELECTION",
     "TESTS",
-    "TESTS_OF_ATTENTION",
+    "TESTS_OF_PARTS",
     "TESTS_OF_OUTPUTS",
     "BatchSizedClassToken",
     "CannotTell",

@@ -79,7 +79,7 @@ class Anatomy(ExaminedModel):
         attn = (names["attn"],) if names else ATTENTIONS
         attentions = [next((a for n in attn if isinstance(a := getattr(b, n, None), nn.Module)), None) for b in blocks]
         patch_size = getattr(module("sizes"), "patch_size", None) if names else None
-        head = module("head") if names else next((p for p in reversed(found) if isinstance(p, nn.Linear)), None)
+        head = module("head") if names else _head_behind(_last(blocks, calls), calls)
         return cls(
             model=model,
             images=examined.images,
@@ -97,8 +97,7 @@ class Anatomy(ExaminedModel):
     @cached_property
     def last(self) -> nn.Module | None:
         """The last block, or what passes tokens on last where none were found."""
-        passing = [call for call in self.calls if _passes_tokens(call)]
-        return self.blocks[-1] if self.blocks else max(passing, key=lambda call: call.end).part if passing else None
+        return call.part if (call := _last(self.blocks, self.calls)) else None
 
     @cached_property
     def layers(self) -> list[Layer]:
@@ -141,11 +140,11 @@ class Anatomy(ExaminedModel):
             images = images.clone().requires_grad_()  # so that there is a graph in a frozen model too
         seen = dict.fromkeys(("entering", "leaving", "normed", "features"))
         attended: dict[int, Call] = {}
-        head = self.head or self.model
-        reading = next((part for part in head.modules() if isinstance(part, nn.Linear)), head)
+        inside = self.head.modules() if self.head else ()
+        reading = next((part for part in inside if isinstance(part, nn.Linear)), self.head)
         hooks = [part.register_forward_hook(_changing(by)) for part, by in (change or {}).items()]
-        keep = [(self.blocks[0], "entering"), (reading, "features")] if self.blocks else [(reading, "features")]
-        hooks += [part.register_forward_pre_hook(_keeping(seen, name), with_kwargs=True) for part, name in keep]
+        keep = [(self.blocks[0] if self.blocks else None, "entering"), (reading, "features")]
+        hooks += [part.register_forward_pre_hook(_keeping(seen, name), with_kwargs=True) for part, name in keep if part]
         for part, name in ((self.last, "leaving"), (self.norm, "normed")):
             if part is None:
                 continue
@@ -220,18 +219,42 @@ def _passes_tokens(call: Call) -> bool:
 
 
 def _blocks(named: nn.Module | None, calls: list[Call]) -> list[nn.Module]:
-    """The parts of the container that libraries call blocks, else of the largest whose parts all pass tokens on."""
-    passing = {id(call.part) for call in calls if _passes_tokens(call)}
+    """The parts of the container that libraries call blocks, else of the largest whose parts all pass tokens on.
+
+    Where there is none: what passes tokens on, has attention, and is not part of another that does. Heads side by side,
+    narrower than what holds them, are no blocks.
+    """
+    passing = [call for call in calls if _passes_tokens(call)]
+    by_part = {id(call.part): call for call in passing}
 
     def running(container: nn.Module) -> list[nn.Module]:
         parts = list(container.children())
-        return parts if parts and all(id(part) in passing for part in parts) else []
+        return parts if parts and all(id(part) in by_part for part in parts) else []
+
+    def is_narrow(part: nn.Module) -> bool:
+        call = by_part[id(part)]
+        return any(other.holds(call) and other.given.shape[-1] > call.given.shape[-1] for other in passing)
 
     if named is not None:
         return running(named)
     containers = [part for part in calls[0].part.modules() if isinstance(part, nn.ModuleList | nn.Sequential)]
-    found = [parts for each in containers if (parts := running(each)) and _has_attention(parts)]
-    return max(found, key=len, default=[])
+    rows = [parts for each in containers if (parts := running(each)) and _has_attention(parts)]
+    if rows := [parts for parts in rows if not is_narrow(parts[0])]:
+        return max(rows, key=len)
+    whole = [call for call in passing if _has_attention([call.part])]
+    return list({id(c.part): c.part for c in whole if not any(other.holds(c) for other in whole)}.values())
+
+
+def _last(blocks: list[nn.Module], calls: list[Call]) -> Call | None:
+    """The call of the last block, or of what passes tokens on last where none were found."""
+    passing = [call for call in calls if (call.part is blocks[-1] if blocks else _passes_tokens(call))]
+    return max(passing, key=lambda call: call.end, default=None)
+
+
+def _head_behind(last: Call | None, calls: list[Call]) -> nn.Module | None:
+    """The first linear layer behind the last block."""
+    behind = (call.part for call in calls if last is None or call.start > last.end)
+    return next((part for part in behind if isinstance(part, nn.Linear)), None)
 
 
 def _has_attention(parts: list[nn.Module]) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -10,28 +11,18 @@ from torch import Tensor, nn
 from vit_tutorial.archs.patients import History
 from vit_tutorial.clinic import heads, probes
 from vit_tutorial.clinic.anatomy import Anatomy, known_parts
-from vit_tutorial.clinic.examined import (
-    FAILURES,
-    ExaminedModel,
-    WithoutDropout,
-    check_images,
-    device_of,
-    far,
-    guess_patch_size,
-    is_channels_last,
-    make_images,
-    prepared,
-)
+from vit_tutorial.clinic.examined import ExaminedModel, WithoutDropout, device_of, prepared
+from vit_tutorial.clinic.inputs import check_images, guess_patch_size, is_channels_last, make_images
 from vit_tutorial.clinic.report import Diagnosis, Finding
 from vit_tutorial.clinic.symptoms import CannotTell
-from vit_tutorial.clinic.trace import first_not_finite
+from vit_tutorial.clinic.trace import DoesNotRun, first_not_finite
 from vit_tutorial.validate import check_differentiable
 
 # Each probe returns its evidence, or "" if it sees nothing, or raises CannotTell.
 TESTS: dict[str, tuple[Callable[[Anatomy], str], str]] = {
     "softmax before cross-entropy": (
         probes.outputs_are_probabilities,
-        "Return logits; take the softmax where probabilities are shown.",
+        "Return logits; take the softmax where probabilities are shown, or in a loss that expects them.",
     ),
     "attention across the batch": (
         probes.rows_depend_on_each_other,
@@ -78,8 +69,8 @@ TESTS: dict[str, tuple[Callable[[Anatomy], str], str]] = {
         "Take the softmax over the keys, the last axis of the scores: dim=-1.",
     ),
 }
-# What else makes attention differ from what its weights say.
-TESTS_OF_ATTENTION: dict[str, tuple[Callable[[Anatomy], str], str]] = {
+# What else is asked of the parts, most of it of attention that differs from what its weights say.
+TESTS_OF_PARTS: dict[str, tuple[Callable[[Anatomy], str], str]] = {
     heads.TRANSPOSE: (
         heads.explained(heads.TRANSPOSE),
         "Split with reshape(b, n, h, hd).transpose(1, 2), and glue with transpose(1, 2).reshape(b, n, d).",
@@ -96,14 +87,27 @@ TESTS_OF_ATTENTION: dict[str, tuple[Callable[[Anatomy], str], str]] = {
         heads.explained(heads.UNEXPLAINED),
         "Compare it with scaled_dot_product_attention, step by step, on the same queries, keys and values.",
     ),
+    "head reads a patch": (
+        probes.head_reads_a_patch,
+        "Read the class token where it was put, x[:, 0] in front and x[:, -1] behind; without one, take the mean.",
+    ),
 }
+ROW = "row or size of the batch matters"
 # The tests that any model from images to logits can take.
 TESTS_OF_OUTPUTS: dict[str, tuple[Callable[[ExaminedModel], str], str]] = {
     "softmax before cross-entropy": TESTS["softmax before cross-entropy"],
     "attention across the batch": (probes.outputs_depend_on_each_other, TESTS["attention across the batch"][1]),
-    "row or size of the batch matters": (
+    ROW: (
         probes.row_or_size_matters,
         "Keep one class token and one table, (1, …), expand them to the batch, and never squeeze the batch axis.",
+    ),
+    "no backward pass": (
+        probes.backward_pass_fails,
+        "Write x = x + y for x += y where x is still needed: behind an activation, or in a residual.",
+    ),
+    "parameters that aren't registered": (
+        probes.parameters_are_not_registered,
+        "Keep modules in an nn.ModuleList, numbers to train in an nn.Parameter, and make both in __init__.",
     ),
     "dead parameters": (
         probes.parameters_without_gradient,
@@ -186,7 +190,7 @@ def _diagnose(model: nn.Module, images: Tensor | None, patch_size: int | tuple[i
         raise ValueError(f"model must be an nn.Module, got {type(model).__name__}")
     check_differentiable(model)
     by_outputs = images is not None or not known_parts(model)
-    tests = [*(TESTS_OF_OUTPUTS if by_outputs else ()), *TESTS, *TESTS_OF_ATTENTION]
+    tests = [*(TESTS_OF_OUTPUTS if by_outputs else ()), *TESTS, *TESTS_OF_PARTS]
     tests = [bug for bug in dict.fromkeys(tests) if not (by_outputs and bug in COVERED)]
     if finding := _weights_not_finite(model):
         return _only(finding, tests)
@@ -208,34 +212,36 @@ def _diagnose(model: nn.Module, images: Tensor | None, patch_size: int | tuple[i
         examined = ExaminedModel.of(model, images, patch_size)
         if not examined.logits.isfinite().all():
             return _only(_outputs_not_finite(examined), tests)
+        if len(images) == 1:
+            found.append(Finding(ROW, probes.takes_one_image(examined), TESTS_OF_OUTPUTS[ROW][1], "probes.takes_one_image"))
         still = nullcontext()
-        if not examined.repeats():
-            with WithoutDropout() as still:
-                settled = ExaminedModel.of(model, images, patch_size).repeats()
-            if not settled:
-                return _only(_random(examined, dropout=False), tests)
-            found.append(_random(examined, dropout=True))
+        if moved := examined.moved_by_chance():
+            with WithoutDropout() as without:
+                by_dropout = not replace(examined).moved_by_chance()
+            still = without if by_dropout else still
+            found.append(_random(moved, dropout=by_dropout))
+    asked = [(False, {bug: test for bug, test in (TESTS | TESTS_OF_PARTS).items() if bug in tests})]
     with still:
-        if by_outputs:
-            with context(shaken=True):
-                _ask(found, TESTS_OF_OUTPUTS, ExaminedModel.of(model, images, patch_size))
-        with context():
-            anatomy = Anatomy.find(ExaminedModel.of(model, images, patch_size))
-            _ask(found, {bug: test for bug, test in (TESTS | TESTS_OF_ATTENTION).items() if bug in tests}, anatomy)
+        for shaken, each in [(True, TESTS_OF_OUTPUTS), *asked] if by_outputs else asked:
+            with context(shaken=shaken):
+                _ask(found, each, Anatomy.find(replace(examined)))
     found.advice = _advice(examined, made and by_outputs, found.not_run)
     return found
 
 
-def _ask(found: Diagnosis, tests: dict[str, tuple[Callable, str]], examined: ExaminedModel) -> None:
+def _ask(found: Diagnosis, tests: dict[str, tuple[Callable, str]], examined: Anatomy) -> None:
     """Run tests, and note what each says; what an earlier one has found or told stays."""
     for bug, (probe, remedy) in tests.items():
         if bug in {finding.bug for finding in found}:
             continue
         try:
             evidence = probe(examined)
-        except (CannotTell, *FAILURES) as error:
+        except (CannotTell, RuntimeError) as error:
+            if not isinstance(error, CannotTell) and not examined.backward_error:
+                raise  # not the model's fault
+            ran = isinstance(error, CannotTell) and not isinstance(error, DoesNotRun)
             if bug not in found.passed:
-                found.not_run[bug] = str(error) if isinstance(error, CannotTell) else _stumbled(error)
+                found.not_run[bug] = str(error) if ran else f"the model did not run as this test needs it: {error}"
             continue
         found.not_run.pop(bug, None)
         if evidence:
@@ -244,11 +250,6 @@ def _ask(found: Diagnosis, tests: dict[str, tuple[Callable, str]], examined: Exa
             found.passed.remove(bug)
         if not evidence and bug not in found.passed:
             found.passed.append(bug)
-
-
-def _stumbled(error: Exception) -> str:
-    first = str(error).splitlines()[0] if str(error) else "without a word"
-    return f"the model did not run as this test needs it: {type(error).__name__}: {first}"
 
 
 def _advice(examined: ExaminedModel, made: bool, not_run: dict[str, str]) -> str:
@@ -262,10 +263,8 @@ def _advice(examined: ExaminedModel, made: bool, not_run: dict[str, str]) -> str
     return " ".join(advice)
 
 
-def _random(examined: ExaminedModel, *, dropout: bool) -> Finding:
+def _random(moved: float, *, dropout: bool) -> Finding:
     """The finding of a model that gives the same batch other outputs each time."""
-    with torch.no_grad():
-        moved = far(examined.model(examined.images), examined.logits)
     what = "without dropout they are the same" if dropout else "and they do so without dropout, too"
     evidence = (
         f"the same batch twice, while evaluating, gives outputs that differ by {moved:.1%} of their length; {what}"
@@ -273,9 +272,10 @@ def _random(examined: ExaminedModel, *, dropout: bool) -> Finding:
     remedy = (
         "Pass training=self.training to F.dropout, or make nn.Dropout in __init__."
         if dropout
-        else "Let what is random rest while evaluating: ask self.training before DropPath, noise or random masks."
+        else "Let what is random rest while evaluating: ask self.training before DropPath, noise or random masks, and "
+        "make parameters in __init__."
     )
-    return Finding(RANDOM, evidence, remedy, "examined.repeats")
+    return Finding(RANDOM, evidence, remedy, "examined.moved_by_chance")
 
 
 def _weights_not_finite(model: nn.Module) -> Finding | None:
@@ -308,5 +308,4 @@ def _outputs_not_finite(examined: ExaminedModel) -> Finding:
 
 
 def _only(finding: Finding, tests: Iterable[str]) -> Diagnosis:
-    what = "numbers that are not finite" if finding.bug == NOT_FINITE else "outputs that change by themselves"
-    return Diagnosis([finding], dict.fromkeys(tests, f"with {what} it would mean nothing"))
+    return Diagnosis([finding], dict.fromkeys(tests, "with numbers that are not finite it would mean nothing"))

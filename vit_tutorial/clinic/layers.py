@@ -16,7 +16,7 @@ from vit_tutorial.clinic.trace import Call
 
 HEADS = (
     "num_heads", "num_attention_heads", "n_heads", "heads", "head", "nhead", "num_head", "n_head", "nheads", "n_h", "h",
-    "head_num", "head_count", "no_of_heads",
+    "head_num", "head_count", "no_of_heads", "number_of_heads", "number_attention_heads", "num_msa_heads",
 )  # fmt: skip
 FILLERS = re.compile(r"proj(ection)?|linear|layer|dense|net|map|lin|fc|to|in|head|mat|transform|weight|w|[_\W\d]")
 ROLES = {
@@ -84,11 +84,13 @@ def _torch_layer(call: Call) -> Layer | None:
     others = [f"the argument {name}" for name in extra] + ["bias_k"] * (part.bias_k is not None)
     if given[0].ndim != 3:
         return None
-    qkv = tuple(F.linear(x, weight, bias) for x, weight, bias in thirds)
-    return Layer(call.name, call, qkv, call.returned, part.out_proj, (None, None), part.num_heads, tuple(others))
+    qkv, out = tuple(F.linear(x, weight, bias) for x, weight, bias in thirds), call.returned
+    if not part.batch_first:  # its tokens are axis 0, whatever was meant
+        qkv, out = tuple(x.transpose(0, 1) for x in qkv), out.transpose(0, 1)
+    return Layer(call.name, call, qkv, out, part.out_proj, (None, None), part.num_heads, tuple(others))
 
 
-def _role(name: str) -> str:
+def role_of(name: str) -> str:
     """Whether a linear layer of this name makes queries, keys or values; "" if it does not say."""
     for word in reversed(name.lower().split(".")):
         if not word.isdigit() and (role := ROLES.get(FILLERS.sub("", word)) or ROLES.get(word)):
@@ -102,7 +104,7 @@ def _layer(call: Call, calls: list[Call]) -> Layer | None:
     prefix = f"{call.name}." if call.name else ""
     roles: dict[str, list[Call]] = {}
     for linear in linears:
-        roles.setdefault(_role(linear.name.removeprefix(prefix)), []).append(linear)
+        roles.setdefault(role_of(linear.name.removeprefix(prefix)), []).append(linear)
     makers = _makers(roles, linears)
     if not makers:
         return None

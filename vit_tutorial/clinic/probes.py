@@ -14,13 +14,18 @@ from torch import Tensor, nn
 from vit_tutorial.archs.patients import History
 from vit_tutorial.clinic import symptoms
 from vit_tutorial.clinic.anatomy import NORMS, Anatomy
-from vit_tutorial.clinic.examined import FAILURES, ExaminedModel, far, random_like
+from vit_tutorial.clinic.examined import ExaminedModel, far, random_like
+from vit_tutorial.clinic.layers import role_of
 from vit_tutorial.clinic.symptoms import SAME, CannotTell
+from vit_tutorial.clinic.trace import DoesNotRun, unregistered
+from vit_tutorial.patches import patchify, unpatchify
+from vit_tutorial.validate import listed
 
 RESTS = re.compile(r"mask_token")  # stands in for patches that are hidden while pretraining
 LIBRARIES = ("transformers", "timm", "torchvision")
 NEEDS_PATCH_SIZE = "it needs the patch_size"
 NO_BLOCKS = "no row of blocks was found that pass tokens (b, n, d) on"
+ONE_IMAGE = "the model takes only one image at a time"
 
 # Any model from images to logits -------------------------------------------------------------------------------------
 
@@ -39,6 +44,8 @@ def outputs_are_probabilities(examined: ExaminedModel) -> str:
 def outputs_depend_on_each_other(examined: ExaminedModel) -> str:
     """An image has nothing to do with its neighbours in the batch: exchange them, and its outputs stay the same."""
     outputs = examined.logits
+    if len(outputs) < 2:
+        raise CannotTell(ONE_IMAGE)
     if not symptoms.images_are_independent(examined.model, examined.images):
         return f"the outputs for image 0 change when the other {len(outputs) - 1} images of the batch are exchanged"
     if far(outputs, outputs[:1].expand_as(outputs)) < SAME:
@@ -51,6 +58,8 @@ def row_or_size_matters(examined: ExaminedModel) -> str:
 
     The same image is in all rows, so that its neighbours do not matter.
     """
+    if examined.draws:
+        raise CannotTell("the model draws random numbers, others for another number of images")
     same = examined.images[:1].expand_as(examined.images)
     if symptoms.any_batch_size(examined.model, same):
         return ""
@@ -58,12 +67,37 @@ def row_or_size_matters(examined: ExaminedModel) -> str:
     try:
         with torch.no_grad():
             alone = symptoms.as_logits(examined.model(same[:1]))
-    except FAILURES as error:
-        return f"a batch of {len(together)} images runs, one of 1 raises {type(error).__name__}"
+    except DoesNotRun as error:
+        return f"a batch of {len(together)} images runs, one of 1 raises {error.kind}"
     if alone.shape != (1, *together.shape[1:]):
         shapes = tuple(together.shape), tuple(alone.shape)
         return f"{len(together)} images give outputs of shape {shapes[0]}, a batch of 1 image gives {shapes[1]}"
+    if not symptoms.images_are_independent(examined.model, examined.images):
+        raise CannotTell("the images of a batch depend on each other")
     return f"the same image gets other outputs alone than in some row of a batch of {len(together)}"
+
+
+def takes_one_image(examined: ExaminedModel) -> str:
+    """A model must take more than one image at a time."""
+    try:
+        examined.model(examined.images.expand(4, -1, -1, -1))
+    except DoesNotRun as error:
+        return f"a batch of 1 image runs, one of 4 raises {error.kind}"
+    return "a batch of 1 image gives logits, one of 4 does not"
+
+
+def backward_pass_fails(examined: ExaminedModel) -> str:
+    """Outputs that need a gradient must give one."""
+    return f"a backward pass of the outputs raises {examined.backward_error}" if examined.backward_error else ""
+
+
+def parameters_are_not_registered(examined: ExaminedModel) -> str:
+    """What the outputs are computed from and wants a gradient must be among the parameters, or nothing trains it."""
+    strangers = unregistered(examined.model, examined.model(examined.images))
+    if not strangers:
+        return ""
+    shapes = listed([str(tuple(tensor.shape)) for tensor in strangers], 3)
+    return f"{len(strangers)} tensors want a gradient, and model.parameters() does not have them; of shape {shapes}"
 
 
 def parameters_without_gradient(examined: ExaminedModel) -> str:
@@ -98,9 +132,29 @@ def _check_patches(examined: ExaminedModel) -> None:
 def order_does_not_matter(examined: ExaminedModel) -> str:
     """Without positions a model takes an image for a bag of patches: in any order they give the same outputs."""
     _check_patches(examined)
+    if isinstance(examined, Anatomy) and _tokens_follow_their_patches(examined):
+        where = "the last block" if examined.blocks else "the layer that passes tokens on last"
+        return f"in another order the {examined.num_patches} patches leave {where} as the same tokens, in that order"
     if symptoms.patch_order_matters(examined.model, examined.images, examined.patch_size):
         return ""
-    return f"the outputs stay the same when each image's {examined.num_patches} patches are put in reverse order"
+    return f"the outputs stay the same when each image's {examined.num_patches} patches are put in another order"
+
+
+def _tokens_follow_their_patches(examined: Anatomy) -> bool:
+    """Whether the tokens of patches in another order are the same in that order, as they are without positions."""
+    patches, number = patchify(examined.images, examined.patch_size), examined.num_patches
+    grid_size = tuple(side // p for side, p in zip(examined.images.shape[2:], examined.patch_size, strict=True))
+    order = symptoms.orders(number)[0]
+    with torch.no_grad():
+        before = examined.run(examined.images).leaving
+        after = examined.run(unpatchify(patches[:, order], examined.patch_size, grid_size)).leaving
+    if before is None or before.ndim != 3 or before.shape != after.shape:
+        return False
+    for first in range(before.shape[1] - number + 1):
+        old, new = (tokens[:, first : first + number] for tokens in (before, after))
+        if far(new, old[:, order]) < SAME < far(new, old):
+            return True
+    return False
 
 
 def _check_stem(examined: ExaminedModel) -> None:
@@ -118,16 +172,33 @@ def patches_are_scrambled(examined: ExaminedModel) -> str:
     if isinstance(examined, Anatomy) and examined.known and not hasattr(examined.proj, "weight"):
         raise CannotTell("behind a stem of several layers a token sees more than a patch by design")
     _check_stem(examined)
+    evidence, near = "", True
     for patch in sorted({0, examined.num_patches // 2, examined.num_patches - 1}):
         moved = symptoms.moved_by_patch(examined.embed, examined.images, examined.patch_size, patch)
         if not moved.any():
             raise CannotTell("the tokens do not depend on the pixels")
-        tokens = int(moved.any(dim=1).sum())
-        if tokens > 1 and moved.shape[1] > 1 and moved.any(dim=0).sum() == 1:
+        tokens = moved.any(dim=1).nonzero().flatten().tolist()
+        if len(tokens) > 1 and moved.shape[1] > 1 and moved.any(dim=0).sum() == 1:
             raise CannotTell("the first sequence that a part of the model takes may be (b, d, n)")
-        if tokens > 1:
-            return f"the pixels of patch {patch}, of {examined.num_patches}, move {tokens} tokens"
-    return ""
+        if len(tokens) > 1 and not evidence:
+            evidence = f"the pixels of patch {patch}, of {examined.num_patches}, move {len(tokens)} tokens"
+        near &= _are_neighbours(examined, patch, tokens, moved.shape[0] - examined.num_patches)
+    if evidence and near:
+        raise CannotTell("a token sees its patch and the next ones, as patches that overlap or are shifted do by design")
+    return evidence
+
+
+def _are_neighbours(examined: ExaminedModel, patch: int, tokens: list[int], extra: int) -> bool:
+    """Whether these tokens are the patch's own and some around it, with the extra ones all in front or all behind."""
+    columns = examined.images.shape[3] // examined.patch_size[1]
+    if min(columns, examined.num_patches // columns) < 3:  # where all are neighbours
+        return False
+    row, column = divmod(patch, columns)
+    for first in {0, extra}:
+        places = [divmod(token - first, columns) for token in tokens]
+        if (row, column) in places and all(abs(r - row) < 2 and abs(c - column) < 2 for r, c in places):
+            return True
+    return False
 
 
 def output_for_each_token(examined: ExaminedModel) -> str:
@@ -148,7 +219,7 @@ def rows_depend_on_each_other(examined: Anatomy) -> str:
     the last block's tokens, since a class token may not depend on anything, and of what follows, up to the logits.
     """
     if len(examined.images) < 2:
-        raise CannotTell("the model takes only one image at a time")
+        raise CannotTell(ONE_IMAGE)
     images = examined.images.clone().requires_grad_()
     run = examined.run(images)
     of_image_0 = [values[0] for values in (run.leaving, run.features, run.output) if values is not None]
@@ -192,8 +263,8 @@ def head_depends_on_all_tokens(examined: Anatomy) -> str:
     run = examined.run(examined.images)
     if run.normed is None:
         raise CannotTell(NO_BLOCKS)
-    direction = random_like(run.features[0, ..., :].reshape(-1, run.features.shape[-1])[0])
-    (influence,) = torch.autograd.grad((run.features @ direction).sum(), run.normed, allow_unused=True)
+    read = run.features if run.features.ndim == 2 else run.output  # of a head that takes tokens, what it is for
+    (influence,) = torch.autograd.grad((read @ random_like(read[0])).sum(), run.normed, allow_unused=True)
     if influence is None or not influence.any():  # None: a norm that is called, and whose result nobody reads
         raise CannotTell("the head does not depend on the tokens that leave the last norm")
     lengths = influence.norm(dim=-1)[0]
@@ -209,6 +280,14 @@ def _ends_in_a_norm(examined: Anatomy, block: nn.Module) -> bool:
     return any(call.out.shape == whole.returned.shape and torch.equal(call.out, whole.returned) for call in inside)
 
 
+def _forgets_the_size(examined: Anatomy, block: nn.Module) -> bool:
+    """Whether a block gives the same for tokens that are 10 times as large."""
+    call = next(call for call in examined.calls if call.part is block)
+    tokens = random_like(call.given)
+    with torch.no_grad():
+        return far(call.again(10 * tokens), call.again(tokens)) < 0.01
+
+
 def stream_reaches_the_head(examined: Anatomy) -> str:
     """A LayerNorm divides by the size of its input: behind it, tokens that are 10 times as large are the same.
 
@@ -221,6 +300,8 @@ def stream_reaches_the_head(examined: Anatomy) -> str:
         raise CannotTell("the blocks have no LayerNorm or RMSNorm, so that one behind them is not to be expected")
     if _ends_in_a_norm(examined, last):
         raise CannotTell("each block ends in a norm, so that the last one's tokens have a size that is bounded")
+    if _forgets_the_size(examined, last):
+        raise CannotTell("each block starts with a norm of the stream itself, whose size is bounded by that")
     with torch.no_grad():
         for size in (1, 10):
             run = examined.run(examined.images, change={last: lambda out, size=size: size * random_like(out)})
@@ -233,8 +314,22 @@ def stream_reaches_the_head(examined: Anatomy) -> str:
     return f"multiplying the last block's tokens by 10 multiplies the head's input by {growth:.1f}"
 
 
+def _queries_of_slices(examined: Anatomy) -> str:
+    """Whether the queries of the heads are made of parts of a token that are a token together."""
+    for i, block in enumerate(examined.blocks):
+        whole = next(call for call in examined.calls if call.part is block)
+        inside = [call for call in examined.calls if whole.holds(call) and isinstance(call.part, nn.Linear)]
+        queries = [call for call in inside if role_of(call.name) == "q" and call.given is not None]
+        dim, widths = whole.given.shape[-1], {call.given.shape[-1] for call in queries}
+        if len(widths) == 1 and (width := widths.pop()) < dim <= width * len(queries):
+            return f"in block {i}, the queries of a head are made of only {width} of a token's {dim} numbers"
+    return ""
+
+
 def heads_see_a_slice(examined: Anatomy) -> str:
     """Every number that attention returns depends on every number of a token, unless a head gets a slice of it."""
+    if evidence := _queries_of_slices(examined):
+        return evidence
     if not examined.attentions:
         raise CannotTell("no block has a part called attention")
     attended, tells = examined.run(examined.images).attended, False
@@ -248,6 +343,30 @@ def heads_see_a_slice(examined: Anatomy) -> str:
     if not tells:
         raise CannotTell("attention does not depend on its input")
     return ""
+
+
+def head_reads_a_patch(examined: Anatomy) -> str:
+    """A head that reads one token reads the class token, which no pixel has touched before the first block."""
+    images = examined.images.clone().requires_grad_()
+    run = examined.run(images)
+    if run.entering is None or run.normed is None or run.normed.shape[:2] != run.entering.shape[:2]:
+        raise CannotTell(NO_BLOCKS)
+    if run.features.ndim != 2:
+        raise CannotTell("the head takes more than a vector for each image")
+    read = (run.features @ random_like(run.features[0])).sum()
+    (influence,) = torch.autograd.grad(read, run.normed, allow_unused=True, retain_graph=True)
+    tokens = [] if influence is None else influence[0].any(dim=-1).nonzero().flatten().tolist()
+    if not tokens:
+        raise CannotTell("the head does not depend on the tokens that leave the last norm")
+    if len(tokens) > 1:
+        return ""
+    token = run.entering[:, tokens[0]]
+    (pixels,) = torch.autograd.grad((token * random_like(token)).sum(), images, allow_unused=True)
+    part = 0.0 if pixels is None else (pixels[0] != 0).any(dim=0).float().mean().item()
+    if part == 0 or part > 0.9:  # a class token, or one that is made of the whole image
+        return ""
+    size = run.entering.shape[1]
+    return f"of {size} tokens the head reads number {tokens[0]} alone, which is made of {part:.0%} of the pixels"
 
 
 def _pixels_of(examined: Anatomy, patch: int) -> Tensor:
@@ -300,8 +419,8 @@ def rows_have_tokens_of_their_own(examined: Anatomy) -> str:
         for size in {1, 3} - {b}:
             try:
                 examined.model(same[:1].expand(size, -1, -1, -1))
-            except FAILURES as error:
-                return f"a batch of {b} images runs, one of {size} raises {type(error).__name__}"
+            except DoesNotRun as error:
+                return f"a batch of {b} images runs, one of {size} raises {error.kind}"
     return ""
 
 

@@ -99,9 +99,10 @@ def any_batch_size(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
 
 
 def patch_order_matters(model: nn.Module, images: Float[Tensor, "b c H W"], patch_size: int | tuple[int, int]) -> bool:
-    """Whether the outputs change when the patches of ``patch_size`` pixels are put in reverse order, or half of them.
+    """Whether the outputs change when the patches of ``patch_size`` pixels are put in another order.
 
-    Reversing all is not enough: it keeps their distances, and so the outputs of some healthy models.
+    A random one, since reversing them keeps their distances, and so the outputs of some healthy models. The first patch
+    stays in its place, and another time the last: a head that reads one patch would see that it moved.
 
     Raises:
         CannotTell: if the outputs are the same for every image, or the patches are the same in each of them.
@@ -109,17 +110,24 @@ def patch_order_matters(model: nn.Module, images: Float[Tensor, "b c H W"], patc
     ph, pw = to_pair("patch_size", patch_size)
     grid_size = (images.shape[2] // ph, images.shape[3] // pw)
     patches = patchify(images, patch_size)
-    half = patches.shape[1] // 2 + 1
-    orders = patches.flip(1), torch.cat([patches[:, :half].flip(1), patches[:, half:]], dim=1)
-    if all((order - patches).norm() <= SAME * patches.norm() for order in orders):
+    mixed = [patches[:, order] for order in orders(patches.shape[1])]
+    if all((each - patches).norm() <= SAME * patches.norm() for each in mixed):
         raise CannotTell("the patches of each image are alike")
     with evaluating(model), torch.no_grad():
         before = as_logits(model(images))
-        after = [as_logits(model(unpatchify(order, patch_size, grid_size))) for order in orders]
+        after = [as_logits(model(unpatchify(each, patch_size, grid_size))) for each in mixed]
     from_image_to_image = (before - before.mean(dim=0)).norm()
     if from_image_to_image <= SAME * before.norm():
         raise CannotTell("the outputs are the same for every image")
-    return any(bool((outputs - before).norm() > SAME * from_image_to_image) for outputs in after)
+    return all(bool((outputs - before).norm() > SAME * from_image_to_image) for outputs in after)
+
+
+def orders(number: int) -> list[list[int]]:
+    """Other orders of so many patches: one that leaves the first in its place, and one that leaves the last."""
+    mixed = torch.randperm(number - 1, generator=torch.Generator().manual_seed(1)).tolist()
+    if mixed == sorted(mixed):
+        mixed = mixed[::-1]
+    return [[0, *(1 + i for i in mixed)], [*mixed, number - 1]]
 
 
 def dead_parameters(model: nn.Module, images: Float[Tensor, "b c H W"]) -> list[str]:
