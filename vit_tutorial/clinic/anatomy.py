@@ -35,7 +35,6 @@ PARTS = (
         "blocks": "vit.layers", "attn": "attention", "norm": "vit.layernorm", "head": "classifier",
     },
 )  # fmt: skip
-NORMS = (nn.LayerNorm, nn.RMSNorm)
 ATTENTIONS = ("attn", "attention", "self_attention", "self_attn", "msa", "mhsa", "mha")
 
 
@@ -167,6 +166,13 @@ class Anatomy(ExaminedModel):
         return SimpleNamespace(**seen, attended=attended, output=output)
 
 
+def is_norm(part: nn.Module) -> bool:
+    """Whether this is a LayerNorm or an RMSNorm, PyTorch's or by its name one of somebody's own."""
+    own = type(part).__name__.lower()
+    by_name = "norm" in own and not any(word in own for word in ("batch", "group", "instance"))
+    return isinstance(part, nn.LayerNorm | nn.RMSNorm) or (by_name and not any(True for _ in part.children()))
+
+
 def known_parts(model: nn.Module) -> dict[str, str] | None:
     """The names of the parts of a library's Vision Transformer; None if it isn't one."""
     for parts in PARTS:
@@ -266,7 +272,7 @@ def _has_attention(parts: list[nn.Module]) -> bool:
 def _norm_behind(blocks: list[nn.Module], calls: list[Call]) -> nn.Module | None:
     """The first norm that runs after the last block."""
     ends = [call.end for call in calls if blocks and call.part is blocks[-1]]
-    later = [call for call in calls if ends and call.start > ends[0] and isinstance(call.part, NORMS)]
+    later = [call for call in calls if ends and call.start > ends[0] and is_norm(call.part)]
     tokens = [call for call in later if _passes_tokens(call)]
     return tokens[0].part if tokens else None
 

@@ -237,7 +237,7 @@ def _ask(found: Diagnosis, tests: dict[str, tuple[Callable, str]], examined: Ana
         try:
             evidence = probe(examined)
         except (CannotTell, RuntimeError) as error:
-            if not isinstance(error, CannotTell) and not examined.backward_error:
+            if not isinstance(error, CannotTell) and not examined.no_gradient:
                 raise  # not the model's fault
             ran = isinstance(error, CannotTell) and not isinstance(error, DoesNotRun)
             if bug not in found.passed:

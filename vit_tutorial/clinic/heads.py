@@ -109,7 +109,7 @@ def _is_wide(norm: nn.Module, layer: Layer) -> bool:
 
 
 def explain(examined: Anatomy) -> dict[str, str]:
-    """The one bug of the first layer that does not return what its weights say, with its evidence; {} if all do.
+    """The bugs of the first layer that does not return what its weights say, with their evidence; {} if all do.
 
     Raises:
         CannotTell: if no layer's weights are known, or one has something beside them.
@@ -179,9 +179,9 @@ def healthy_way(layer: Layer) -> Way | None:
     return next(filter(fits, ways), None)
 
 
-def _mistakes(layer: Layer, dim: int) -> list[tuple[str, str, dict]]:
-    """Bug, what is said about it, and how the right way changes."""
-    width = layer.width // (layer.num_heads or 1)
+def _mistakes(layer: Layer, num_heads: int) -> list[tuple[str, str, dict]]:
+    """Bug, what is said about it, and how the right way with so many heads changes."""
+    dim, width = layer.call.given.shape[-1], layer.width // num_heads
     scales = {f"√{dim}": dim**-0.5, "1": 1.0, f"{width}": 1 / width, f"1/√{width}": width**0.5, f"{dim}": 1 / dim}
     found = [
         (SCALE, f"the scores are divided by {name} where head_dim is {width}", {"scale": scale})
@@ -204,26 +204,27 @@ def _mistakes(layer: Layer, dim: int) -> list[tuple[str, str, dict]]:
 
 
 def _explain(layer: Layer, examined: Anatomy) -> dict[str, str] | str:
-    """What differs in this layer: a bug and its evidence, {} if another test has it, or why it cannot be told."""
-    dim, out = layer.call.given.shape[-1], layer.out
-    heads = _numbers_of_heads(layer)
-    mistakes = _mistakes(layer, dim)
+    """What differs in this layer: bugs and their evidence, {} if another test has it, or why it cannot be told."""
+    if examined.draws and far(layer.call.again(layer.call.given), layer.call.returned) > 10 * SAME:
+        return f"{layer.name} draws random numbers"
+    out, heads = layer.out, _numbers_of_heads(layer)
     error = min(_error(Way(h), layer, out) for h in heads)
     moved = f"which moves what attention returns by {error:.1%} of its length"
     if _is_across(layer, heads):
         return {}
-    pairs = [(a, b) for i, a in enumerate(mistakes) for b in mistakes[i + 1 :] if not a[2].keys() & b[2].keys()]
     others = [("", "", {"order": order, "packed": packed}) for order, packed in _orders(layer)[1:]]
-    turned = [(a, b) for a, b in product(mistakes, others) if "packed" not in a[2]]
-    for tried in ([(one,) for one in mistakes], *((turned, pairs) if out.shape[1] <= MOST_TOKENS else ())):
-        ways = [(h, each) for h in heads for each in tried]
+    for tried in (_alone, _in_pairs)[: 1 if out.shape[1] > MOST_TOKENS else 2]:
+        ways = [(h, each) for h in heads for each in tried(_mistakes(layer, h), others)]
         changes = [{name: value for one in each for name, value in one[2].items()} for _, each in ways]
         errors = [_error(Way(h, **change), layer, out) for (h, _), change in zip(ways, changes, strict=True)]
         best = min(range(len(ways)), key=errors.__getitem__, default=None)
         if best is not None and errors[best] < FITS * error:
-            each = ways[best][1]
-            words = ", and ".join(words for _, words, _ in each if words)
-            return {each[0][0]: f"in {layer.name} {words}, {moved}"}
+            named: dict[str, list[str]] = {}
+            for bug, words, _ in ways[best][1]:
+                if bug:
+                    named.setdefault(bug, []).append(words)
+            more = ", with what else is wrong in it" if len(named) > 1 else ""
+            return {bug: f"in {layer.name} {', and '.join(words)}, {moved}{more}" for bug, words in named.items()}
     if out.shape[1] > MOST_TOKENS:
         return f"in {layer.name} attention differs from its weights, and {out.shape[1]} tokens are too many to ask why"
     for h in _possible(layer):
@@ -236,6 +237,17 @@ def _explain(layer: Layer, examined: Anatomy) -> dict[str, str] | str:
         if (scale := _fits_some_scale(Way(h), layer)) is not None:
             return {SCALE: f"in {layer.name} the scores are divided by {1 / scale:.4g}, not √head_dim, {moved}"}
     return _explain_by_running(layer, examined, heads, moved)
+
+
+def _alone(mistakes: list[tuple], others: list[tuple]) -> list[tuple]:
+    """Each mistake by itself."""
+    return [(one,) for one in mistakes]
+
+
+def _in_pairs(mistakes: list[tuple], others: list[tuple]) -> list[tuple]:
+    """Mistakes two at a time, or one in another layout."""
+    turned = [(a, b) for a, b in product(mistakes, others) if "packed" not in a[2]]
+    return turned + [(a, b) for i, a in enumerate(mistakes) for b in mistakes[i + 1 :] if not a[2].keys() & b[2].keys()]
 
 
 def _is_across(layer: Layer, heads: list[int]) -> bool:

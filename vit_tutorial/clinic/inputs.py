@@ -96,7 +96,7 @@ def _whole(values: list, most: int) -> list[int]:
 
 def _sizes(model: nn.Module) -> list[tuple[int, int]]:
     said = _pairs(_attributes(model, ("img_size", "image_size", "input_size", "img_dim", "image_dim")))
-    patches = _pairs(_attributes(model, ("patch_size",)))
+    patches = _patch_sizes(model, _channels(model))
     patches += [part.kernel_size for part in model.modules() if _cuts(part)]
     for name, parameter in model.named_parameters():
         if (parameter.ndim == 3 and len(parameter) == 1) or (parameter.ndim == 2 and "pos" in name.lower()):
@@ -113,14 +113,20 @@ def _cuts(part: nn.Module) -> bool:
     return isinstance(part, nn.Conv2d) and part.kernel_size == part.stride and prod(part.stride) > 1
 
 
-def guess_patch_size(model: nn.Module, images: Float[Tensor, "b c H W"]) -> tuple[int, int] | None:
-    """What the first convolution cuts, or a part says, or the first linear layer takes, if it tiles the images."""
+def _patch_sizes(model: nn.Module, channels: tuple[int, ...]) -> list[tuple[int, int]]:
+    """What the first convolution cuts, or a part says, or the first linear layer takes."""
     first = next((part for part in model.modules() if isinstance(part, nn.Conv2d | nn.Linear)), None)
     said = [first.kernel_size] if first is not None and _cuts(first) else []
     said += _attributes(model, ("patch_size",))
-    if isinstance(first, nn.Linear) and (side := isqrt(first.in_features // images.shape[1])) > 1:
-        said += [side] * (side * side * images.shape[1] == first.in_features)
-    for patch_size in _pairs(said):
+    for c in channels if isinstance(first, nn.Linear) else ():
+        side = isqrt(first.in_features // c)
+        said += [side] * (side > 1 and side * side * c == first.in_features)
+    return _pairs(said)
+
+
+def guess_patch_size(model: nn.Module, images: Float[Tensor, "b c H W"]) -> tuple[int, int] | None:
+    """A patch size that the model seems to have, if it tiles the images."""
+    for patch_size in _patch_sizes(model, images.shape[1:2]):
         if all(side % p == 0 for side, p in zip(images.shape[2:], patch_size, strict=True)):
             return patch_size
     return None

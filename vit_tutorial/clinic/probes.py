@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from vit_tutorial.archs.patients import History
 from vit_tutorial.clinic import symptoms
-from vit_tutorial.clinic.anatomy import NORMS, Anatomy
-from vit_tutorial.clinic.examined import ExaminedModel, far, random_like
+from vit_tutorial.clinic.anatomy import Anatomy, is_norm
+from vit_tutorial.clinic.examined import NO_GRADIENT, ExaminedModel, far, random_like
 from vit_tutorial.clinic.layers import role_of
 from vit_tutorial.clinic.symptoms import SAME, CannotTell
 from vit_tutorial.clinic.trace import DoesNotRun, unregistered
@@ -88,7 +88,9 @@ def takes_one_image(examined: ExaminedModel) -> str:
 
 def backward_pass_fails(examined: ExaminedModel) -> str:
     """Outputs that need a gradient must give one."""
-    return f"a backward pass of the outputs raises {examined.backward_error}" if examined.backward_error else ""
+    if examined.no_gradient == NO_GRADIENT:
+        raise CannotTell(NO_GRADIENT)
+    return f"a backward pass of the outputs raises {examined.no_gradient}" if examined.no_gradient else ""
 
 
 def parameters_are_not_registered(examined: ExaminedModel) -> str:
@@ -97,7 +99,7 @@ def parameters_are_not_registered(examined: ExaminedModel) -> str:
     if not strangers:
         return ""
     shapes = listed([str(tuple(tensor.shape)) for tensor in strangers], 3)
-    return f"{len(strangers)} tensors want a gradient, and model.parameters() does not have them; of shape {shapes}"
+    return f"the outputs have a gradient for {len(strangers)} that model.parameters() does not have, of shape {shapes}"
 
 
 def parameters_without_gradient(examined: ExaminedModel) -> str:
@@ -144,7 +146,7 @@ def _tokens_follow_their_patches(examined: Anatomy) -> bool:
     """Whether the tokens of patches in another order are the same in that order, as they are without positions."""
     patches, number = patchify(examined.images, examined.patch_size), examined.num_patches
     grid_size = tuple(side // p for side, p in zip(examined.images.shape[2:], examined.patch_size, strict=True))
-    order = symptoms.orders(number)[0]
+    order = symptoms.another_order(number)
     with torch.no_grad():
         before = examined.run(examined.images).leaving
         after = examined.run(unpatchify(patches[:, order], examined.patch_size, grid_size)).leaving
@@ -172,6 +174,8 @@ def patches_are_scrambled(examined: ExaminedModel) -> str:
     if isinstance(examined, Anatomy) and examined.known and not hasattr(examined.proj, "weight"):
         raise CannotTell("behind a stem of several layers a token sees more than a patch by design")
     _check_stem(examined)
+    if isinstance(examined, Anatomy) and not examined.blocks and parameters_are_not_registered(examined):
+        raise CannotTell("what isn't registered may have run before the first sequence that was seen")
     evidence, near = "", True
     for patch in sorted({0, examined.num_patches // 2, examined.num_patches - 1}):
         moved = symptoms.moved_by_patch(examined.embed, examined.images, examined.patch_size, patch)
@@ -276,7 +280,7 @@ def head_depends_on_all_tokens(examined: Anatomy) -> str:
 def _ends_in_a_norm(examined: Anatomy, block: nn.Module) -> bool:
     """Whether a block returns what a norm in it gave, as blocks after the first Transformer do."""
     whole = next(call for call in examined.calls if call.part is block)
-    inside = (call for call in examined.calls if whole.holds(call) and isinstance(call.part, NORMS))
+    inside = (call for call in examined.calls if whole.holds(call) and is_norm(call.part))
     return any(call.out.shape == whole.returned.shape and torch.equal(call.out, whole.returned) for call in inside)
 
 
@@ -296,7 +300,7 @@ def stream_reaches_the_head(examined: Anatomy) -> str:
     if not examined.blocks:
         raise CannotTell(NO_BLOCKS)
     last, lengths = examined.blocks[-1], []
-    if not any(isinstance(part, NORMS) for block in examined.blocks for part in block.modules()):
+    if not any(is_norm(part) for block in examined.blocks for part in block.modules()):
         raise CannotTell("the blocks have no LayerNorm or RMSNorm, so that one behind them is not to be expected")
     if _ends_in_a_norm(examined, last):
         raise CannotTell("each block ends in a norm, so that the last one's tokens have a size that is bounded")
@@ -351,10 +355,9 @@ def head_reads_a_patch(examined: Anatomy) -> str:
     run = examined.run(images)
     if run.entering is None or run.normed is None or run.normed.shape[:2] != run.entering.shape[:2]:
         raise CannotTell(NO_BLOCKS)
-    if run.features.ndim != 2:
-        raise CannotTell("the head takes more than a vector for each image")
-    read = (run.features @ random_like(run.features[0])).sum()
-    (influence,) = torch.autograd.grad(read, run.normed, allow_unused=True, retain_graph=True)
+    read = run.features if run.features.ndim == 2 else run.output  # of a head that takes tokens, what it is for
+    wanted = (read * random_like(read)).sum()
+    (influence,) = torch.autograd.grad(wanted, run.normed, allow_unused=True, retain_graph=True)
     tokens = [] if influence is None else influence[0].any(dim=-1).nonzero().flatten().tolist()
     if not tokens:
         raise CannotTell("the head does not depend on the tokens that leave the last norm")
