@@ -225,7 +225,8 @@ def _passes_tokens(call: Call) -> bool:
 
 
 def _blocks(named: nn.Module | None, calls: list[Call]) -> list[nn.Module]:
-    """The parts of the container that libraries call blocks, else of the largest whose parts all pass tokens on.
+    """The parts of the container that libraries call blocks, else of the largest whose parts all pass tokens on; those
+    of lists in a list belong together.
 
     Where there is none: what passes tokens on, has attention, and is not part of another that does. Heads side by side,
     narrower than what holds them, are no blocks.
@@ -234,7 +235,7 @@ def _blocks(named: nn.Module | None, calls: list[Call]) -> list[nn.Module]:
     by_part = {id(call.part): call for call in passing}
 
     def running(container: nn.Module) -> list[nn.Module]:
-        parts = list(container.children())
+        parts = [p for child in container.children() for p in (child if isinstance(child, nn.ModuleList) else [child])]
         return parts if parts and all(id(part) in by_part for part in parts) else []
 
     def is_narrow(part: nn.Module) -> bool:
@@ -264,7 +265,7 @@ def _head_behind(last: Call | None, calls: list[Call]) -> nn.Module | None:
 
 
 def _has_attention(parts: list[nn.Module]) -> bool:
-    words = ("attention", "attn", "msa", "mha", "block", "layer", "encoder", "transformer")
+    words = ("attention", "attn", "msa", "mha", "head", "block", "layer", "encoder", "transformer")
     kinds = [type(inner).__name__.lower() for part in parts for inner in part.modules() if len(list(inner.children()))]
     return all(sum(1 for _ in part.parameters()) > 4 for part in parts) and any(w in k for k in kinds for w in words)
 

@@ -213,18 +213,21 @@ def _explain(layer: Layer, examined: Anatomy) -> dict[str, str] | str:
     if _is_across(layer, heads):
         return {}
     others = [("", "", {"order": order, "packed": packed}) for order, packed in _orders(layer)[1:]]
+    least, mistakes = error, ()
     for tried in (_alone, _in_pairs)[: 1 if out.shape[1] > MOST_TOKENS else 2]:
-        ways = [(h, each) for h in heads for each in tried(_mistakes(layer, h), others)]
-        changes = [{name: value for one in each for name, value in one[2].items()} for _, each in ways]
-        errors = [_error(Way(h, **change), layer, out) for (h, _), change in zip(ways, changes, strict=True)]
-        best = min(range(len(ways)), key=errors.__getitem__, default=None)
-        if best is not None and errors[best] < FITS * error:
-            named: dict[str, list[str]] = {}
-            for bug, words, _ in ways[best][1]:
-                if bug:
-                    named.setdefault(bug, []).append(words)
-            more = ", with what else is wrong in it" if len(named) > 1 else ""
-            return {bug: f"in {layer.name} {', and '.join(words)}, {moved}{more}" for bug, words in named.items()}
+        for h, each in [(h, each) for h in heads for each in tried(_mistakes(layer, h), others)]:
+            change = {name: value for one in each for name, value in one[2].items()}
+            if (distance := _error(Way(h, **change), layer, out)) < least:
+                least, mistakes = distance, each
+        if least < 10 * SAME:
+            break
+    if least < FITS * error:
+        named: dict[str, list[str]] = {}
+        for bug, words, _ in mistakes:
+            if bug:
+                named.setdefault(bug, []).append(words)
+        more = ", with what else is wrong in it" if len(named) > 1 else ""
+        return {bug: f"in {layer.name} {', and '.join(words)}, {moved}{more}" for bug, words in named.items()}
     if out.shape[1] > MOST_TOKENS:
         return f"in {layer.name} attention differs from its weights, and {out.shape[1]} tokens are too many to ask why"
     for h in _possible(layer):

@@ -154,7 +154,7 @@ def _tokens_follow_their_patches(examined: Anatomy) -> bool:
         return False
     for first in range(before.shape[1] - number + 1):
         old, new = (tokens[:, first : first + number] for tokens in (before, after))
-        if far(new, old[:, order]) < SAME < far(new, old):
+        if far(new, old[:, order]) < SAME / 10 and far(new, old) > SAME:
             return True
     return False
 
@@ -272,6 +272,8 @@ def head_depends_on_all_tokens(examined: Anatomy) -> str:
     if influence is None or not influence.any():  # None: a norm that is called, and whose result nobody reads
         raise CannotTell("the head does not depend on the tokens that leave the last norm")
     lengths = influence.norm(dim=-1)[0]
+    if len(lengths) < 2:
+        raise CannotTell("a single token leaves the last norm")
     if lengths.min() < (1 - SAME) * lengths.max():
         return ""
     return f"the class token and the other {len(lengths) - 1} tokens count alike for the head, 1/{len(lengths)} each"
