@@ -19,8 +19,8 @@ from vit_tutorial.clinic import (
     PATIENTS,
     SELECTION,
     TESTS,
-    TESTS_OF_PARTS,
     TESTS_OF_OUTPUTS,
+    TESTS_OF_PARTS,
     best_on_test,
     best_on_validation,
     last_epoch,
@@ -556,9 +556,7 @@ def test_any_model_by_its_outputs(bug, conv):
     cannot = {"no position on the class token"} | ({"colours last"} if not conv else set())
     assert set(found.not_run) - {"head on all tokens", "per-head slices"} == cannot
     assert not set(found.not_run) & set(found.passed)
-    assert set(found.passed) | set(found.not_run) | set(READERS[bug]) >= (
-        set(TESTS_OF_OUTPUTS) | set(TESTS_OF_PARTS)
-    )
+    assert set(found.passed) | set(found.not_run) | set(READERS[bug]) >= (set(TESTS_OF_OUTPUTS) | set(TESTS_OF_PARTS))
 
 
 def test_a_model_that_is_blind_to_the_order_of_patches():

@@ -5,11 +5,10 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
-import torch
 from torch import Tensor, nn
 
 from vit_tutorial.archs.patients import History
-from vit_tutorial.clinic import heads, probes
+from vit_tutorial.clinic import heads, parts, probes
 from vit_tutorial.clinic.anatomy import Anatomy, known_parts
 from vit_tutorial.clinic.examined import ExaminedModel, WithoutDropout, device_of, prepared
 from vit_tutorial.clinic.inputs import check_images, guess_patch_size, is_channels_last, make_images
@@ -25,11 +24,11 @@ TESTS: dict[str, tuple[Callable[[Anatomy], str], str]] = {
         "Return logits; take the softmax where probabilities are shown, or in a loss that expects them.",
     ),
     "attention across the batch": (
-        probes.rows_depend_on_each_other,
+        parts.rows_depend_on_each_other,
         "Give nn.MultiheadAttention batch_first=True; attention runs over axis 1 of (b, n, d).",
     ),
     "dead residual norm": (
-        probes.norms_without_gradient,
+        parts.norms_without_gradient,
         "Compute the branch from the normalised tokens: x + branch(norm(x)).",
     ),
     "reshape without permute": (
@@ -37,15 +36,15 @@ TESTS: dict[str, tuple[Callable[[Anatomy], str], str]] = {
         "Move the axes (gh, gw) in front of (c, ph, pw) before the last reshape, or use a Conv2d.",
     ),
     "colours last": (
-        probes.weights_are_read_in_another_order,
+        parts.weights_are_read_in_another_order,
         "Flatten patches as (c ph pw), or reorder the weights once.",
     ),
     "no final norm": (
-        probes.stream_reaches_the_head,
+        parts.stream_reaches_the_head,
         "Put a LayerNorm between the last block and the head.",
     ),
     "per-head slices": (
-        probes.heads_see_a_slice,
+        parts.heads_see_a_slice,
         "Let each head project the whole token, and mix the heads with an output projection.",
     ),
     "scale by √dim": (
@@ -53,15 +52,15 @@ TESTS: dict[str, tuple[Callable[[Anatomy], str], str]] = {
         "Divide the scores by the root of head_dim.",
     ),
     "batch-sized class token": (
-        probes.rows_have_tokens_of_their_own,
+        parts.rows_have_tokens_of_their_own,
         "Keep one class token and one table, (1, …), and expand them to the batch.",
     ),
     "head on all tokens": (
-        probes.head_depends_on_all_tokens,
+        parts.head_depends_on_all_tokens,
         "Choose before the head: the class token, or the mean of the patch tokens alone.",
     ),
     "no position on the class token": (
-        probes.class_position_is_unused,
+        parts.class_position_is_unused,
         "Add the positions after the class token has joined, or drop row 0 of the table; both learn the same.",
     ),
     "softmax over the wrong axis": (
@@ -88,7 +87,7 @@ TESTS_OF_PARTS: dict[str, tuple[Callable[[Anatomy], str], str]] = {
         "Compare it with scaled_dot_product_attention, step by step, on the same queries, keys and values.",
     ),
     "head reads a patch": (
-        probes.head_reads_a_patch,
+        parts.head_reads_a_patch,
         "Read the class token where it was put, x[:, 0] in front and x[:, -1] behind; without one, take the mean.",
     ),
 }
@@ -136,27 +135,29 @@ def diagnose(
     """Which of thirteen published bugs a model has.
 
     It takes *any* module from images to logits, for example one that you have written, and makes random images of a
-    size that the model takes if you pass none. The outputs tell whether they are probabilities, whether an image
-    depends on its neighbours, on its row or on the size of the batch, and whether there are parameters that do
-    nothing; with a patch size, passed or said by a part, also whether the order of the patches matters. What is inside
-    is asked as far as it is found: by name in this package's, timm's, torchvision's and Hugging Face's Vision
-    Transformers, in others by what ran. Each attention is computed a second time from its own weights, and where it
-    returned something else, the wrong scale, axis, reshape or mask that explains it is named.
+    size and number that the model takes if you pass none. The outputs tell whether they are probabilities, whether an
+    image depends on its neighbours, on its row or on the size of the batch, whether there are parameters that do
+    nothing, or numbers to train that are no parameters, and whether a backward pass runs; with a patch size, passed or
+    guessed, also whether the order of the patches matters. What is inside is asked as far as it is found: by name in
+    this package's, timm's, torchvision's and Hugging Face's Vision Transformers, in others by what ran. Each attention
+    is computed a second time from its own weights, and where it returned something else, the wrong scales, axes,
+    reshapes and masks that explain it are named.
 
-    First of all the same batch is run twice: what is random while evaluating is the only finding, unless it is
-    dropout, without which the other tests go on.
+    First of all the same batch is run several times. If the model is random while evaluating, the other tests run
+    without dropout, or with the same random numbers in each pass.
 
     The model is left as it was: weights, gradients, modes, hooks and the state of the random number generators. It is
-    run in evaluation mode, about thirty times on four images, in float32 if it is in half precision, and where only
+    run in evaluation mode, about forty times on four images, in float32 if it is in half precision, and where only
     outputs are asked with a little noise on its weights, so that a head or a table that starts at 0 hides nothing.
 
-    What it cannot see: bugs of the data and the recipe; a bug that shows in training mode only; sliced heads with an
-    output projection behind them; attention whose queries, keys and values are no linear layers, or have unusual names,
-    or that has parameters of its own beside them; a head on all tokens side by side, ``head(x.flatten(1))``, or on
+    What it cannot see: bugs of the data, the loss and the recipe; a bug that shows in training mode only; attention
+    whose queries, keys and values are no linear layers, or have unusual names, or that has parameters of its own beside
+    them; what runs in modules that aren't registered; a head on all tokens side by side, ``head(x.flatten(1))``, or on
     their maximum; a dead norm that is not PyTorch's LayerNorm or RMSNorm; any bug that chance or training has
     cancelled. Colours last in a convolution that was trained so, a mean over all tokens (timm's
-    ``pool_include_prefix``) and an auxiliary head of your own that rests while evaluating are designs that it takes for
-    bugs. A clean report doesn't prove that the model is sound.
+    ``pool_include_prefix``), probabilities for a loss that takes their logarithm, and an auxiliary head of your own
+    that rests while evaluating are designs that it takes for bugs. A clean report doesn't prove that the model is
+    sound.
 
     Args:
         model: any module from images to logits, or to a tuple, a dict or an object that has them.
@@ -213,7 +214,9 @@ def _diagnose(model: nn.Module, images: Tensor | None, patch_size: int | tuple[i
         if not examined.logits.isfinite().all():
             return _only(_outputs_not_finite(examined), tests)
         if len(images) == 1:
-            found.append(Finding(ROW, probes.takes_one_image(examined), TESTS_OF_OUTPUTS[ROW][1], "probes.takes_one_image"))
+            found.append(
+                Finding(ROW, probes.takes_one_image(examined), TESTS_OF_OUTPUTS[ROW][1], "probes.takes_one_image")
+            )
         still = nullcontext()
         if moved := examined.moved_by_chance():
             with WithoutDropout() as without:
@@ -229,7 +232,7 @@ def _diagnose(model: nn.Module, images: Tensor | None, patch_size: int | tuple[i
     return found
 
 
-def _ask(found: Diagnosis, tests: dict[str, tuple[Callable, str]], examined: Anatomy) -> None:
+def _ask(found: Diagnosis, tests: dict[str, tuple[Callable, str]], examined: ExaminedModel) -> None:
     """Run tests, and note what each says; what an earlier one has found or told stays."""
     for bug, (probe, remedy) in tests.items():
         if bug in {finding.bug for finding in found}:

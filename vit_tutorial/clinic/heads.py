@@ -215,9 +215,9 @@ def _explain(layer: Layer, examined: Anatomy) -> dict[str, str] | str:
     others = [("", "", {"order": order, "packed": packed}) for order, packed in _orders(layer)[1:]]
     least, mistakes = error, ()
     for tried in (_alone, _in_pairs)[: 1 if out.shape[1] > MOST_TOKENS else 2]:
-        for h, each in [(h, each) for h in heads for each in tried(_mistakes(layer, h), others)]:
+        for number, each in ((h, each) for h in heads for each in tried(_mistakes(layer, h), others)):
             change = {name: value for one in each for name, value in one[2].items()}
-            if (distance := _error(Way(h, **change), layer, out)) < least:
+            if (distance := _error(Way(number, **change), layer, out)) < least:
                 least, mistakes = distance, each
         if least < 10 * SAME:
             break
