@@ -19,8 +19,8 @@ from vit_tutorial.clinic import (
     PATIENTS,
     SELECTION,
     TESTS,
+    TESTS_OF_ATTENTION,
     TESTS_OF_OUTPUTS,
-    TESTS_OF_PARTS,
     best_on_test,
     best_on_validation,
     last_epoch,
@@ -178,7 +178,7 @@ def test_a_weight_that_is_not_finite_is_named_and_nothing_else(value):
         for found in (diagnose(spoiled), diagnose(Wrapped(spoiled), torch.randn(2, 3, 12, 8))):
             (finding,) = found
             assert finding.bug == NOT_FINITE and f"{name} has 1 NaN or infinite number" in finding.evidence
-        assert parameter.isfinite().all() and set(diagnose(spoiled).not_run) == {*TESTS, *TESTS_OF_PARTS}
+        assert parameter.isfinite().all() and set(diagnose(spoiled).not_run) == {*TESTS, *TESTS_OF_ATTENTION}
     assert bugs(spoiled, select=best_on_test) == [NOT_FINITE, SELECTION]
 
 
@@ -556,7 +556,7 @@ def test_any_model_by_its_outputs(bug, conv):
     cannot = {"no position on the class token"} | ({"colours last"} if not conv else set())
     assert set(found.not_run) - {"head on all tokens", "per-head slices"} == cannot
     assert not set(found.not_run) & set(found.passed)
-    assert set(found.passed) | set(found.not_run) | set(READERS[bug]) >= (set(TESTS_OF_OUTPUTS) | set(TESTS_OF_PARTS))
+    assert {*found.passed, *found.not_run, *READERS[bug]} >= {*TESTS_OF_OUTPUTS, *TESTS_OF_ATTENTION}
 
 
 def test_a_model_that_is_blind_to_the_order_of_patches():

@@ -25,8 +25,8 @@ from vit_tutorial.clinic.diagnosis import (
     RANDOM,
     SELECTION,
     TESTS,
+    TESTS_OF_ATTENTION,
     TESTS_OF_OUTPUTS,
-    TESTS_OF_PARTS,
     diagnose,
 )
 from vit_tutorial.clinic.report import Diagnosis, Finding
@@ -50,8 +50,8 @@ __all__ = [
     "RANDOM",
     "SELECTION",
     "TESTS",
+    "TESTS_OF_ATTENTION",
     "TESTS_OF_OUTPUTS",
-    "TESTS_OF_PARTS",
     "BatchSizedClassToken",
     "CannotTell",
     "ColoursLastPatches",

@@ -68,8 +68,8 @@ TESTS: dict[str, tuple[Callable[[Anatomy], str], str]] = {
         "Take the softmax over the keys, the last axis of the scores: dim=-1.",
     ),
 }
-# What else is asked of the parts, most of it of attention that differs from what its weights say.
-TESTS_OF_PARTS: dict[str, tuple[Callable[[Anatomy], str], str]] = {
+# What else makes attention differ from what its weights say.
+TESTS_OF_ATTENTION: dict[str, tuple[Callable[[Anatomy], str], str]] = {
     heads.TRANSPOSE: (
         heads.explained(heads.TRANSPOSE),
         "Split with reshape(b, n, h, hd).transpose(1, 2), and glue with transpose(1, 2).reshape(b, n, d).",
@@ -85,10 +85,6 @@ TESTS_OF_PARTS: dict[str, tuple[Callable[[Anatomy], str], str]] = {
     heads.UNEXPLAINED: (
         heads.explained(heads.UNEXPLAINED),
         "Compare it with scaled_dot_product_attention, step by step, on the same queries, keys and values.",
-    ),
-    "head reads a patch": (
-        parts.head_reads_a_patch,
-        "Read the class token where it was put, x[:, 0] in front and x[:, -1] behind; without one, take the mean.",
     ),
 }
 ROW = "row or size of the batch matters"
@@ -118,6 +114,10 @@ TESTS_OF_OUTPUTS: dict[str, tuple[Callable[[ExaminedModel], str], str]] = {
         "Add positions to the tokens before the first block.",
     ),
     "head on all tokens": (probes.output_for_each_token, TESTS["head on all tokens"][1]),
+    "head reads a patch": (
+        parts.head_reads_a_patch,
+        "Read the class token where it was put, x[:, 0] in front and x[:, -1] behind; without one, take the mean.",
+    ),
 }
 COVERED = ("dead residual norm", "batch-sized class token")  # by dead parameters, and row or size of the batch
 SELECTION = "selection on the test set"
@@ -191,7 +191,7 @@ def _diagnose(model: nn.Module, images: Tensor | None, patch_size: int | tuple[i
         raise ValueError(f"model must be an nn.Module, got {type(model).__name__}")
     check_differentiable(model)
     by_outputs = images is not None or not known_parts(model)
-    tests = [*(TESTS_OF_OUTPUTS if by_outputs else ()), *TESTS, *TESTS_OF_PARTS]
+    tests = [*(TESTS_OF_OUTPUTS if by_outputs else ()), *TESTS, *TESTS_OF_ATTENTION]
     tests = [bug for bug in dict.fromkeys(tests) if not (by_outputs and bug in COVERED)]
     if finding := _weights_not_finite(model):
         return _only(finding, tests)
@@ -223,7 +223,7 @@ def _diagnose(model: nn.Module, images: Tensor | None, patch_size: int | tuple[i
                 by_dropout = not replace(examined).moved_by_chance()
             still = without if by_dropout else still
             found.append(_random(moved, dropout=by_dropout))
-    asked = [(False, {bug: test for bug, test in (TESTS | TESTS_OF_PARTS).items() if bug in tests})]
+    asked = [(False, {bug: test for bug, test in (TESTS | TESTS_OF_ATTENTION).items() if bug in tests})]
     with still:
         for shaken, each in [(True, TESTS_OF_OUTPUTS), *asked] if by_outputs else asked:
             with context(shaken=shaken):
