@@ -131,39 +131,28 @@ class Anatomy(ExaminedModel):
         Returns:
             ``entering``, the tokens before the first block; ``leaving``, after the last; ``normed``, after the norm,
             or as they leave if it is not called; ``features``, what the first linear layer of the head takes (a norm
-            in front of it belongs to what comes before); ``attended``, what each attention takes; and ``output``, the
-            logits. They share a graph, so that one can be differentiated with respect to the other. What no part
-            takes or gives is None.
+            in front of it belongs to what comes before); and ``output``, the logits. They share a graph, so that one
+            can be differentiated with respect to the other. What no part takes or gives is None.
         """
         if torch.is_grad_enabled() and not images.requires_grad:
             images = images.clone().requires_grad_()  # so that there is a graph in a frozen model too
         seen = dict.fromkeys(("entering", "leaving", "normed", "features"))
-        attended: dict[int, Call] = {}
-        inside = self.head.modules() if self.head else ()
+        inside = () if self.head is None else self.head.modules()
         reading = next((part for part in inside if isinstance(part, nn.Linear)), self.head)
         hooks = [part.register_forward_hook(_changing(by)) for part, by in (change or {}).items()]
-        keep = [(self.blocks[0] if self.blocks else None, "entering"), (reading, "features")]
-        hooks += [part.register_forward_pre_hook(_keeping(seen, name), with_kwargs=True) for part, name in keep if part]
+        for part, name in ((self.blocks[0] if self.blocks else None, "entering"), (reading, "features")):
+            if part is not None:
+                hooks.append(part.register_forward_pre_hook(_keeping(seen, name), with_kwargs=True))
         for part, name in ((self.last, "leaving"), (self.norm, "normed")):
-            if part is None:
-                continue
-            hooks.append(
-                part.register_forward_hook(lambda part, args, out, name=name: seen.update({name: first_tensor(out)}))
-            )
-        for i, attn in enumerate(self.attentions):
-            hooks.append(
-                attn.register_forward_pre_hook(
-                    lambda part, args, options, i=i: attended.update({i: Call(part, "", args, options)}),
-                    with_kwargs=True,
-                )
-            )
+            if part is not None:
+                hooks.append(part.register_forward_hook(_keeping_output(seen, name)))
         with hooked(hooks):
             output = functional_call(self.model, swapped or {}, (images,))
         if seen["normed"] is None:
             seen["normed"] = seen["leaving"]
         if seen["features"] is None:
             seen["features"] = output
-        return SimpleNamespace(**seen, attended=attended, output=output)
+        return SimpleNamespace(**seen, output=output)
 
 
 def is_norm(part: nn.Module) -> bool:
@@ -211,6 +200,13 @@ def _changing(by: Callable[[Tensor], Tensor]) -> Callable:
 
 def _keeping(seen: dict, name: str) -> Callable:
     return lambda part, args, options: seen.update({name: Call(part, name, args, options).given})
+
+
+def _keeping_output(seen: dict, name: str) -> Callable:
+    def hook(part: nn.Module, args: tuple, out: object) -> None:
+        seen[name] = first_tensor(out)
+
+    return hook
 
 
 def _tensor(model: nn.Module, name: str | None) -> tuple[str, Tensor] | None:
