@@ -57,6 +57,8 @@ class Slices(nn.Module):
 
 
 class Layer(nn.Module):
+    """A pre-norm block."""
+
     def __init__(self, mixer, norm=nn.LayerNorm, bug=""):
         super().__init__()
         self.one, self.mixer, self.two, self.bug = norm(24), mixer, norm(24), bug
@@ -213,6 +215,84 @@ def test_slices_with_a_projection_behind_them():
     (finding,) = diagnose(Stranger(mixer=Slices))
     assert finding.bug == "per-head slices"
     assert finding.evidence == "in block 0, the queries of a head are made of only 8 of a token's 24 numbers"
+
+
+class Clones(nn.Module):
+    """Four layers without a name each, as the Annotated Transformer has them."""
+
+    def __init__(self, scale=8):
+        super().__init__()
+        self.layers, self.scale = nn.ModuleList(nn.Linear(24, 24) for _ in range(4)), scale
+
+    def forward(self, x):
+        q, k, v = (rearrange(layer(x), "b n (h hd) -> b h n hd", h=3) for layer in self.layers[:3])
+        weights = (q @ k.mT * self.scale**-0.5).softmax(dim=-1)
+        return self.layers[3](rearrange(weights @ v, "b h n hd -> b n (h hd)"))
+
+
+class CloneAttention(Clones):
+    pass
+
+
+def test_layers_without_a_name_are_known_by_what_they_take():
+    found = diagnose(Stranger(mixer=CloneAttention))
+    assert found == [] and "scale by √dim" in found.passed
+    assert bugs(Stranger(mixer=lambda: CloneAttention(24))) == ["scale by √dim"]
+    unknown = diagnose(Stranger(mixer=lambda: Clones(24)))
+    assert unknown == [] and "usual names" in unknown.not_run["scale by √dim"]
+
+
+class NoSkip(nn.Module):
+    """A block that forgets its stream, before attention or before the MLP."""
+
+    def __init__(self, mixer, where):
+        super().__init__()
+        self.layer, self.where = Layer(mixer), where
+
+    def forward(self, x):
+        one, mixer, two = self.layer.one, self.layer.mixer, self.layer.two
+        x = mixer(one(x)) + (0 if self.where == "attention" else x)
+        return self.layer.back(self.layer.hidden(two(x)).relu()) + (0 if self.where == "mlp" else x)
+
+
+@pytest.mark.parametrize("where", ["attention", "mlp", ""])
+def test_a_block_without_a_residual(where):
+    model = Stranger()
+    model.layers = nn.ModuleList(NoSkip(Mixer(), where) for _ in range(3))
+    before = [parameter.clone() for parameter in model.parameters()]
+    found = diagnose(model)
+    assert [finding.bug for finding in found] == (["no residual connection"] if where else [])
+    assert not where or found[0].evidence == (
+        "with its 12 weights and biases of linear layers at 0, layers.0 passes nothing on"
+    )
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+class Outside(nn.Module):
+    """Residuals are added where the branches are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.branches = nn.ModuleList(nn.Sequential(nn.LayerNorm(24), Mixer()) for _ in range(4))
+
+    def forward(self, x):
+        for branch in self.branches:
+            x = x + branch(x)
+        return x
+
+
+def test_residuals_that_are_added_outside():
+    model = Stranger()
+    model.layers = nn.ModuleList([Outside()])
+    assert bugs(model) == []
+
+
+def test_one_block_many_times():
+    model = Stranger()
+    model.layers = nn.ModuleList([Layer(Mixer())] * 3)
+    (finding,) = diagnose(model)
+    assert finding.bug == "one block many times"
+    assert finding.evidence == "layers holds 3 blocks, and 1 of them are different"
 
 
 class SequenceFirst(nn.Module):

@@ -114,6 +114,14 @@ TESTS_OF_OUTPUTS: dict[str, tuple[Callable[[ExaminedModel], str], str]] = {
         "Add positions to the tokens before the first block.",
     ),
     "head on all tokens": (probes.output_for_each_token, TESTS["head on all tokens"][1]),
+    "no residual connection": (
+        parts.blocks_have_no_residual,
+        "Add what a branch returns to the stream: x = x + branch(norm(x)), for attention and for the MLP.",
+    ),
+    "one block many times": (
+        parts.blocks_are_one,
+        "Make each block anew: nn.ModuleList(Block() for _ in range(depth)), not [Block()] * depth.",
+    ),
     "head reads a patch": (
         parts.head_reads_a_patch,
         "Read the class token where it was put, x[:, 0] in front and x[:, -1] behind; without one, take the mean.",

@@ -105,7 +105,7 @@ def _layer(call: Call, calls: list[Call]) -> Layer | None:
     roles: dict[str, list[Call]] = {}
     for linear in linears:
         roles.setdefault(role_of(linear.name.removeprefix(prefix)), []).append(linear)
-    makers = _makers(roles, linears)
+    makers = _makers(roles, linears) or _first_three(call, linears)
     if not makers:
         return None
     first = makers[0][0]
@@ -156,6 +156,14 @@ def _makers(roles: dict[str, list[Call]], linears: list[Call]) -> list[list[Call
     if first is not None and len(linears) == 2 and first.out.shape[-1] == 3 * linears[1].given.shape[-1]:
         return [[first]]
     return []
+
+
+def _first_three(call: Call, linears: list[Call]) -> list[list[Call]]:
+    """In what calls itself attention: three layers without names that take what it takes, and perhaps a fourth."""
+    own = type(call.part).__name__.lower()
+    is_attention = any(word in own for word in ("attention", "attn", "mha", "msa"))
+    same = [linear for linear in linears[:3] if linear.given is call.given and linear.out.shape == linears[0].out.shape]
+    return [[linear] for linear in same] if is_attention and len(same) == 3 and len(linears) < 5 else []
 
 
 def _side_by_side(calls: list[Call]) -> Tensor:

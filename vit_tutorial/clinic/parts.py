@@ -122,6 +122,44 @@ def stream_reaches_the_head(examined: Anatomy) -> str:
     return f"multiplying the last block's tokens by 10 multiplies the head's input by {growth:.1f}"
 
 
+def blocks_have_no_residual(examined: Anatomy) -> str:
+    """With all its linear layers at 0 a block passes its tokens on, or their norm, unless it has no residual.
+
+    A block is only asked if the next one takes what it returns: residuals may be added outside.
+    """
+    calls = [next(call for call in examined.calls if call.part is block) for block in examined.blocks]
+    chained = [a for a, b in zip(calls, calls[1:], strict=False) if a.returned.shape == b.given.shape]
+    chained = [a for a in chained if any(c.given is a.returned for c in calls)]
+    if not chained:
+        raise CannotTell("no block was found whose tokens go straight on to the next")
+    for call in chained:
+        names = [f"{call.name}.{name}" for name, value in call.part.named_parameters() if value.ndim > 1]
+        biases = [f"{call.name}.{name}.bias" for name, part in call.part.named_modules() if isinstance(part, nn.Linear)]
+        values = dict(examined.model.named_parameters())
+        kept = [(values[name], values[name].data) for name in {*names, *biases} if values.get(name) is not None]
+        try:
+            for parameter, data in kept:
+                parameter.data = torch.zeros_like(data)
+            with torch.no_grad():
+                passed = call.again(random_like(call.given)).norm() / random_like(call.given).norm()
+        finally:
+            for parameter, data in kept:
+                parameter.data = data
+        if passed < SAME:
+            return f"with its {len(kept)} weights and biases of linear layers at 0, {call.name} passes nothing on"
+    return ""
+
+
+def blocks_are_one(examined: Anatomy) -> str:
+    """Each block has weights of its own: a container that holds the same one twice was filled by a slip."""
+    for name, container in examined.model.named_modules():
+        inside = list(container._modules.values()) if isinstance(container, nn.ModuleList | nn.Sequential) else []
+        blocks = [part for part in inside if part is not None and sum(1 for _ in part.parameters()) > 4]
+        if len(blocks) > len(set(blocks)):
+            return f"{name} holds {len(blocks)} blocks, and {len(set(blocks))} of them are different"
+    return ""
+
+
 def _queries_of_slices(examined: Anatomy) -> str:
     """Whether the queries of the heads are made of parts of a token that are a token together."""
     for i, block in enumerate(examined.blocks):
@@ -138,13 +176,14 @@ def heads_see_a_slice(examined: Anatomy) -> str:
     """Every number that attention returns depends on every number of a token, unless a head gets a slice of it."""
     if evidence := _queries_of_slices(examined):
         return evidence
-    if not examined.attentions:
+    attentions = examined.attentions or [layer.call.part for layer in examined.layers]
+    if not attentions:
         raise CannotTell("no block has a part called attention")
     tells = False
-    for i, part in enumerate(examined.attentions):
+    for i, part in enumerate(attentions):
         call = next(call for call in examined.calls if call.part is part)
         dim = call.given.shape[-1]
-        for number in (0, dim - 1):  # of the first head, and of the last
+        for number in (0, call.returned.shape[-1] - 1):  # of the first head, and of the last
             count = symptoms.count_dependencies(call.again, call.given, number)
             if 0 < count <= dim / 2:
                 return f"in block {i}, number {number} of a token depends on only {count} of its {dim} numbers"
