@@ -242,6 +242,42 @@ def test_layers_without_a_name_are_known_by_what_they_take():
     assert unknown == [] and "usual names" in unknown.not_run["scale by √dim"]
 
 
+class Raw(nn.Module):
+    """Weights that are no layers, and a softmax in one of its spellings."""
+
+    def __init__(self, softmax):
+        super().__init__()
+        self.a, self.b, self.c = (nn.Parameter(0.2 * torch.randn(24, 24)) for _ in range(3))
+        self.softmax = softmax
+
+    def forward(self, x):
+        return self.softmax(x @ self.a @ (x @ self.b).mT * 24**-0.5) @ (x @ self.c)
+
+
+@pytest.mark.parametrize(
+    ("softmax", "axis"),
+    [
+        (lambda scores: scores.softmax(-1), None),
+        (lambda scores: F.softmax(scores, dim=2), None),
+        (lambda scores: scores.softmax(dim=1), 1),
+        (lambda scores: torch.softmax(scores, -2), 1),
+        (lambda scores: F.softmax(scores, dim=1), 1),
+        (nn.Softmax(dim=1), 1),
+    ],
+)
+def test_the_axis_of_a_softmax_in_attention_without_layers(softmax, axis):
+    found = diagnose(Stranger(mixer=lambda: Raw(softmax)))
+    assert [finding.bug for finding in found] == (["softmax over the wrong axis"] if axis else [])
+    assert not axis or f"of shape (4, 17, 17) runs over axis {axis}, not over the keys" in found[0].evidence
+    assert "usual names" in found.not_run["scale by √dim"] and "masked attention" in found.not_run
+
+
+def test_an_axis_that_pytorch_guesses():
+    with pytest.warns(UserWarning, match="Implicit dimension choice"):
+        found = diagnose(Stranger(mixer=lambda: Raw(nn.Softmax())))  # over the batch, for three axes
+    assert [finding.bug for finding in found] == ["attention across the batch", "softmax over the wrong axis"]
+
+
 class NoSkip(nn.Module):
     """A block that forgets its stream, before attention or before the MLP."""
 
@@ -263,7 +299,7 @@ def test_a_block_without_a_residual(where):
     found = diagnose(model)
     assert [finding.bug for finding in found] == (["no residual connection"] if where else [])
     assert not where or found[0].evidence == (
-        "with its 12 weights and biases of linear layers at 0, layers.0 passes nothing on"
+        "with 12 weights and biases at 0, all but those of norms, layers.0 passes nothing on"
     )
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 

@@ -147,9 +147,10 @@ def diagnose(
     image depends on its neighbours, on its row or on the size of the batch, whether there are parameters that do
     nothing, or numbers to train that are no parameters, and whether a backward pass runs; with a patch size, passed or
     guessed, also whether the order of the patches matters. What is inside is asked as far as it is found: by name in
-    this package's, timm's, torchvision's and Hugging Face's Vision Transformers, in others by what ran. Each attention
-    is computed a second time from its own weights, and where it returned something else, the wrong scales, axes,
-    reshapes and masks that explain it are named.
+    this package's, timm's, torchvision's and Hugging Face's Vision Transformers, in others by what ran. The blocks
+    must be different ones and have residuals, the head must read the class token, and each attention is computed a
+    second time from its own weights: where it returned something else, the wrong scales, axes, reshapes and masks that
+    explain it are named.
 
     First of all the same batch is run several times. If the model is random while evaluating, the other tests run
     without dropout, or with the same random numbers in each pass.

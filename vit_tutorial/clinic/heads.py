@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from vit_tutorial.clinic.anatomy import Anatomy
 from vit_tutorial.clinic.examined import far, random_like
@@ -22,7 +23,7 @@ from vit_tutorial.validate import listed
 
 SCALE, AXIS, TRANSPOSE = "scale by √dim", "softmax over the wrong axis", "heads without a transpose"
 MASKED, NO_SOFTMAX, UNEXPLAINED = "masked attention", "attention without a softmax", "attention is something else"
-ACROSS = "attention across the batch"
+NO_LAYERS = "no attention was found whose queries, keys and values are linear layers with usual names"
 FITS = 0.01  # of the distance to what is right: so close a mistake comes to what was returned
 MOST_TOKENS = 400  # up to so many, who reads whom is looked at
 
@@ -115,7 +116,9 @@ def explain(examined: Anatomy) -> dict[str, str]:
         CannotTell: if no layer's weights are known, or one has something beside them.
     """
     if not examined.layers:
-        raise CannotTell("no attention was found whose queries, keys and values are linear layers with usual names")
+        if evidence := _other_axis(examined):
+            return {AXIS: evidence}
+        raise CannotTell(NO_LAYERS)
     unclear = ""
     with torch.no_grad():
         for layer in examined.layers:
@@ -133,6 +136,33 @@ def explain(examined: Anatomy) -> dict[str, str]:
     if unclear:
         raise CannotTell(unclear)
     return {}
+
+
+class Softmaxes(TorchFunctionMode):
+    """In this context the shapes and axes of all softmaxes are kept."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen: list[tuple[torch.Size, int]] = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func in (torch.softmax, F.softmax, Tensor.softmax):
+            x = args[0] if args else kwargs["input"]
+            axis = args[1] if len(args) > 1 else kwargs.get("dim")
+            axis = (0 if x.ndim == 3 else 1) if axis is None else axis  # as PyTorch guesses
+            self.seen.append((x.shape, axis % x.ndim))
+        return func(*args, **kwargs)
+
+
+def _other_axis(examined: Anatomy) -> str:
+    """Whether scores between all tokens get their softmax over another axis than the keys', the last."""
+    with torch.no_grad(), Softmaxes() as softmaxes:
+        tokens = examined.run(examined.images).leaving
+    for shape, axis in softmaxes.seen if tokens is not None else ():
+        if shape[-2:] == (tokens.shape[1],) * 2 and axis != len(shape) - 1:
+            return f"the softmax of scores of shape {tuple(shape)} runs over axis {axis}, not over the keys, the last"
+    return ""
 
 
 def _possible(layer: Layer) -> list[int]:
@@ -318,6 +348,8 @@ def explained(bug: str) -> Callable[[Anatomy], str]:
 
     def probe(examined: Anatomy) -> str:
         found = examined.attention_differs
+        if found and bug not in found and not examined.layers:
+            raise CannotTell(NO_LAYERS)
         if not found and bug in (SCALE, AXIS):
             _check_it_matters(examined, bug)
         return found.get(bug, "")
