@@ -127,7 +127,7 @@ class ExaminedModel:
 
     Attributes:
         model: the whole, prepared.
-        images: at least 2.
+        images: at least 2, or the only one that it takes at a time.
         patch_size: pixels, (height, width); None if unknown.
     """
 
