@@ -17,12 +17,14 @@ from vit_tutorial import ViT, ViTConfig, diagnose
 from vit_tutorial.clinic import (
     NOT_FINITE,
     PATIENTS,
+    RANDOM,
     SELECTION,
     TESTS,
     TESTS_OF_ATTENTION,
     TESTS_OF_OUTPUTS,
     best_on_test,
     best_on_validation,
+    heads,
     last_epoch,
 )
 
@@ -398,7 +400,7 @@ def test_published_forms():
 def test_two_bugs_give_two_findings_in_the_clinic_s_order():
     config = replace(RECTANGLE, final_norm=False)
     assert bugs(PATIENTS["dead residual norm"].make(config)) == ["dead residual norm", "no final norm"]
-    assert [*TESTS, SELECTION] == list(PATIENTS)
+    assert [*TESTS, heads.TRANSPOSE, RANDOM, SELECTION] == list(PATIENTS)
 
 
 class NormForShow(ViT):

@@ -140,7 +140,7 @@ def diagnose(
     patch_size: int | tuple[int, int] | None = None,
     select: Callable[[History], int] | None = None,
 ) -> Diagnosis:
-    """Which of thirteen published bugs a model has.
+    """Which of fifteen published bugs a model has.
 
     It takes *any* module from images to logits, for example one that you have written, and makes random images of a
     size and number that the model takes if you pass none. The outputs tell whether they are probabilities, whether an

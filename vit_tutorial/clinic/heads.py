@@ -69,7 +69,10 @@ class Way:
         q, k = _normed(layer, (q, k), wide=False)
         if self.unit:
             q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
+        q, k = layer.turn(q), layer.turn(k)
         scores = q @ k.mT * (q.shape[-1] ** -0.5 if self.scale is None else self.scale)
+        if layer.bias is not None and scores.shape[1:] == layer.bias.shape:
+            scores = scores + layer.bias
         if self.mask is not None:
             scores = scores.masked_fill(~self.mask, -torch.inf)
         weights = scores if self.axis is None else scores.softmax(dim=self.axis)

@@ -13,11 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit_tutorial.clinic.trace import Call
+from vit_tutorial.modern import BiasedAttention, ModernAttention
 
 HEADS = (
     "num_heads", "num_attention_heads", "n_heads", "heads", "head", "nhead", "num_head", "n_head", "nheads", "n_h", "h",
     "head_num", "head_count", "no_of_heads", "number_of_heads", "number_attention_heads", "num_msa_heads",
 )  # fmt: skip
+OF_POSITIONS = ("rope.freqs", "relative_position_bias_table")  # of this package's attention, which _positions knows
 FILLERS = re.compile(r"proj(ection)?|linear|layer|dense|net|map|lin|fc|to|in|head|mat|transform|weight|w|[_\W\d]")
 ROLES = {
     "q": "q", "query": "q", "queries": "q", "k": "k", "key": "k", "keys": "k", "v": "v", "value": "v", "values": "v",
@@ -38,6 +40,8 @@ class Layer:
         norms: of queries and of keys; None where there is none.
         num_heads: what the layer says, or None.
         others: what it has beside that its weights alone do not explain.
+        turn: what happens to the queries and keys of the heads behind their norms: rotary positions.
+        bias: what is added to the scores, or None.
     """
 
     name: str
@@ -48,6 +52,8 @@ class Layer:
     norms: tuple[nn.Module | None, nn.Module | None]
     num_heads: int | None
     others: tuple[str, ...]
+    turn: Callable[[Tensor], Tensor] = lambda x: x
+    bias: Tensor | None = None
 
     @property
     def packed(self) -> bool:
@@ -125,11 +131,23 @@ def _layer(call: Call, calls: list[Call]) -> Layer | None:
     num_heads = len(makers[0]) if len(makers[0]) > 1 else _num_heads(call.part)
     used = {id(p) for maker in makers for each in maker for p in each.part.parameters()}
     used |= {id(p) for norm in norms if norm is not None for p in norm.parameters()}
+    turn, bias = _positions(call.part, qkv[0].shape[1])
+    if isinstance(call.part, ModernAttention):
+        used |= {id(p) for name, p in call.part.named_parameters() if name in OF_POSITIONS}
     used |= {id(p) for o in inner if o.start >= end or o.end < first.start for p in o.part.parameters()}
     others = [name for name, p in call.part.named_parameters() if id(p) not in used]
     others += [f"the argument {i + 1}" for i, value in enumerate(call.args[1:], 1) if _is_extra(value)]
     others += [f"the argument {name}" for name, v in call.options.items() if _is_extra(v) and v is not call.given]
-    return Layer(call.name, call, qkv, out, lambda x: x, norms, num_heads, tuple(others))
+    return Layer(call.name, call, qkv, out, lambda x: x, norms, num_heads, tuple(others), turn, bias)
+
+
+def _positions(part: nn.Module, n: int) -> tuple[Callable[[Tensor], Tensor], Tensor | None]:
+    """How this package's attention turns queries and keys, and what it adds to scores; both at its own shapes only."""
+    if not isinstance(part, ModernAttention):
+        return nn.Identity(), None
+    shape = (part.num_heads, n, part.qkv.in_features // part.num_heads)
+    bias = part.bias() if isinstance(part, BiasedAttention) else None
+    return lambda x: part.rope(x) if x.shape[1:] == shape else x, bias
 
 
 def _is_extra(value: object) -> bool:

@@ -76,6 +76,8 @@ def head_depends_on_all_tokens(examined: Anatomy) -> str:
     lengths = influence.norm(dim=-1)[0]
     if len(lengths) < 2:
         raise CannotTell("a single token leaves the last norm")
+    if examined.patch_size is not None and not lengths[1 : -examined.num_patches].any():  # registers that nobody reads
+        lengths = torch.cat([lengths[:1], lengths[1:][-examined.num_patches :]])
     if lengths.min() < (1 - SAME) * lengths.max():
         return ""
     return f"the class token and the other {len(lengths) - 1} tokens count alike for the head, 1/{len(lengths)} each"
@@ -277,7 +279,8 @@ def class_position_is_unused(examined: Anatomy) -> str:
     name, table = examined.pos_embed
     table = table.detach().clone().requires_grad_()
     tokens = examined.run(examined.images, swapped={name: table}).entering
-    if table.shape[-2] != tokens.shape[1]:
+    patches_alone = None if examined.patch_size is None else table.shape[-2] == examined.num_patches
+    if patches_alone or (patches_alone is None and table.shape[-2] != tokens.shape[1]):  # there may be registers
         raise CannotTell("the table has no row for the class token, which is a choice")
     # A plain sum would not do: behind a LayerNorm it is constant, and its gradient 0 up to rounding.
     (gradient,) = torch.autograd.grad((tokens * random_like(tokens)).sum(), table)
