@@ -8,8 +8,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_tutorial.clinic.diagnosis import diagnose
-from vit_tutorial.clinic.examined import FAILURES, device_of, make_images, prepared
+from vit_tutorial.clinic.examined import device_of, prepared
+from vit_tutorial.clinic.inputs import make_images
 from vit_tutorial.clinic.report import Diagnosis
+from vit_tutorial.clinic.trace import FAILURES
 from vit_tutorial.data.headers import IMG_EXTENSIONS
 from vit_tutorial.data.images import decode_all
 from vit_tutorial.data.layout import images_in
