@@ -1,5 +1,6 @@
 """Classes from a table: by its columns, named or guessed and told, and never by a guess that isn't told."""
 
+import os
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 from fake_data import write_image
 
-from vit_tutorial.data import load_dataset
+from vit_tutorial.data import load_dataset, tables
 from vit_tutorial.data.folders import split_folder
 from vit_tutorial.data.tables import read_labels
 
@@ -87,7 +88,7 @@ def test_names_in_another_case_or_composed_otherwise(photos):
     write_image(photos / "images/0/ka\u0308tzchen.png", 8)
     table = "file,label\nimg_7.jpg,a\nk\u00e4tzchen.png,b\nImages/0/000.PNG,b\n"
     assert labels_of(photos, table) == {"IMG_7": "a", "ka\u0308tzchen": "b", "000": "b"}
-    write_image(photos / "images/0/img_7.jpg", 9)  # now each has its own name
+    write_image(photos / "more/img_7.jpg", 9)  # now each has its own name
     assert labels_of(photos, "file,label\nimg_7.jpg,a\nIMG_7.JPG,b\n") == {"img_7": "a", "IMG_7": "b"}
 
 
@@ -130,15 +131,21 @@ def test_a_name_that_two_images_have(photos):
     assert labels_of(photos, "file,label\nmore/000.png,a\n001.png,b\n") == {"000": "a", "001": "b"}
 
 
-def test_files_that_are_no_table(photos):
+def test_files_that_are_no_table(photos, monkeypatch):
     (photos / "a.xlsx").write_bytes(b"PK\x03\x04...")
     with pytest.raises(ValueError, match=r"a\.xlsx is a spreadsheet or a zip file: save the table as CSV"):
         read_labels(photos, photos / "a.xlsx")
     (photos / "a.csv").write_bytes("file,label\n000.png,カレー\n".encode("shift-jis"))
     with pytest.raises(ValueError, match=r"a\.csv is not in UTF-8: save it as CSV in UTF-8"):
         read_labels(photos, photos / "a.csv")
-    with pytest.raises(FileNotFoundError, match=r"nowhere\.csv"):
-        read_labels(photos, photos / "nowhere.csv")
+    os.mkfifo(photos / "pipe.csv")
+    for name in ("nowhere.csv", "pipe.csv", "images"):
+        with pytest.raises(FileNotFoundError, match=rf"^there is no file \S+set.{name}$"):
+            read_labels(photos, photos / name)
+    monkeypatch.setattr(tables, "MOST_BYTES", 30)
+    (photos / "a.csv").write_text("file,label\n000.png,a\n001.png,b\n")
+    with pytest.raises(ValueError, match=r"a\.csv has more than the 30 bytes that are read: name one of these images"):
+        read_labels(photos, photos / "a.csv")
 
 
 def test_numbers_are_sorted_by_their_value(photos):

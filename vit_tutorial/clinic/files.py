@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from vit_tutorial.borders import at_fault, kind_and_reason
 from vit_tutorial.clinic.diagnosis import diagnose
-from vit_tutorial.clinic.examined import device_of, make_images, prepared
+from vit_tutorial.clinic.examined import device_of, prepared
+from vit_tutorial.clinic.inputs import make_images
 from vit_tutorial.clinic.report import Diagnosis
 from vit_tutorial.data.headers import IMG_EXTENSIONS
 from vit_tutorial.data.images import decode_all

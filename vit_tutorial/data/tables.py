@@ -16,6 +16,7 @@ from torch import Tensor
 from vit_tutorial.borders import at_fault
 from vit_tutorial.data.layout import images_in
 
+MOST_BYTES = 2**28  # of a table, millions of rows
 CLASS_COLUMNS = {  # what a column with the classes is called, without case and punctuation
     *("label", "labels", "class", "classes", "classname", "classlabel", "labelname", "category", "categoryname"),
     *("target", "y", "diagnosis", "dx", "species", "breed"),
@@ -110,9 +111,16 @@ def _read(table: Path) -> tuple[list[str], list[list[str]]]:
 
 def _text(table: Path) -> str:
     """In UTF-8, UTF-16, or else in Windows-1252, as a warning says."""
-    content = table.read_bytes()
+    if not table.is_file():  # opening a pipe would wait for somebody to write
+        raise FileNotFoundError(f"there is no file {table}")
+    with table.open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
     if content.startswith(b"PK\x03\x04"):
         raise ValueError(f"{table} is a spreadsheet or a zip file: save the table as CSV")
+    if len(content) > MOST_BYTES:
+        raise ValueError(
+            f"{table} has more than the {MOST_BYTES:,} bytes that are read: name one of these images alone"
+        )
     try:
         return content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
     except UnicodeDecodeError as error:
