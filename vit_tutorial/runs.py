@@ -388,8 +388,7 @@ def recipe_from_dict(values: dict) -> Recipe:
     Raises:
         ValueError: if there are fields that this version does not know, or a value is out of range.
     """
-    model = {key: tuple(value) if isinstance(value, list) else value for key, value in values["model"].items()}
-    parts = {"model": _make(ViTConfig, model), "augment": _make(Augment, values["augment"])}
+    parts = {"model": _make(ViTConfig, values["model"]), "augment": _make(Augment, values["augment"])}
     return _make(Recipe, {**values, **parts})
 
 
@@ -399,4 +398,4 @@ def _make(kind: type, values: dict):
         raise ValueError(
             f"the run's {kind.__name__} has fields that this version does not know: {names}; train it again"
         )
-    return kind(**values)
+    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
