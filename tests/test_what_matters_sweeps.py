@@ -12,7 +12,7 @@ import torch
 from vit_tutorial import diagnose, runs
 from vit_tutorial.data import Dataset
 from vit_tutorial.recipes import RECIPES, make_model
-from vit_tutorial.runs import FOLDER, recipe_from_dict
+from vit_tutorial.runs import FOLDER, append_row, recipe_from_dict
 from vit_tutorial.training import make_optimizer
 from vit_tutorial.what_matters import SWEEPS, Sweep, effect_interval, load_sweep, read_rows, run_sweep, sweeps
 
@@ -203,7 +203,7 @@ def test_six_writers_lose_no_row(tmp_path):
 
     def write(writer: int) -> None:
         for number in range(8):
-            sweeps._append(path, row | {"writer": writer, "number": number})
+            append_row(path, row | {"writer": writer, "number": number})
 
     writers = [multiprocessing.get_context("fork").Process(target=write, args=[writer]) for writer in range(6)]
     for writer in writers:

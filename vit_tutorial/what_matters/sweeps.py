@@ -19,13 +19,14 @@ from vit_tutorial.recipes import Recipe
 from vit_tutorial.runs import (
     FOLDER,
     OWN_RUNS,
+    append_row,
     load_metrics,
     locked,
     provenance,
     recipe_from_dict,
     run_recipe,
+    whole_lines,
 )
-from vit_tutorial.training.checkpoints import write_whole
 from vit_tutorial.validate import check_int, check_option
 from vit_tutorial.what_matters.variants import SWEEPS, Sweep
 
@@ -86,7 +87,7 @@ def run_sweep(
             try:
                 with locked(folder / f"{at_work.name}.lock", timeout=0):
                     if (variant, seed) not in there():  # another process may have finished it meanwhile
-                        _append(folder / f"{name}.jsonl", _run(name, variant, recipe, at_work, device))
+                        append_row(folder / f"{name}.jsonl", _run(name, variant, recipe, at_work, device))
                         shutil.rmtree(at_work, ignore_errors=True)
             except Timeout:
                 elsewhere.append((variant, seed))
@@ -147,7 +148,7 @@ def read_rows(path: Path, sweep: Sweep) -> list[dict]:
     if not path.exists():
         return []
     content = path.read_bytes()
-    whole = _whole_lines(content)
+    whole = whole_lines(content)
     lines = whole.splitlines()
     if len(whole) < len(content):
         warnings.warn(f"{path}, line {len(lines) + 1} is truncated: its run does not count", stacklevel=2)
@@ -173,11 +174,6 @@ def read_rows(path: Path, sweep: Sweep) -> list[dict]:
                 )
     order = list(sweep.recipes)
     return sorted(current, key=lambda row: (order.index(row["variant"]), row["seed"]))
-
-
-def _whole_lines(content: bytes) -> bytes:
-    """Without a truncated last line."""
-    return content[: content.rfind(b"\n") + 1]
 
 
 def effect_interval(base: Float[Tensor, " n"], changed: Float[Tensor, " m"]) -> tuple[float, float, float]:
@@ -209,12 +205,6 @@ def effect_interval(base: Float[Tensor, " n"], changed: Float[Tensor, " m"]) -> 
     freedom = (a + b) ** 2 / (a**2 / (len(base) - 1) + b**2 / (len(changed) - 1))
     half = float(stats.t.ppf(0.975, freedom)) * math.sqrt(a + b)
     return difference, difference - half, difference + half
-
-
-def _append(path: Path, row: dict) -> None:
-    with locked(path.with_name(f".{path.name}.lock")):
-        content = path.read_bytes() if path.exists() else b""
-        write_whole(path, _whole_lines(content) + json.dumps(row).encode() + b"\n")
 
 
 def load_sweep(name: str, *, broken: bool = False) -> list[dict]:

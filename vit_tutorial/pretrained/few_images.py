@@ -1,0 +1,148 @@
+"""How good a model can you get from n images of each class? Recorded measurements, and how they are made (chapter 9).
+
+``record`` trains what is missing and adds a row for each training to a file; ``load_few_images`` reads the rows that
+ship with the package.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from time import process_time
+
+from tqdm import tqdm
+
+from vit_tutorial.data import Dataset
+from vit_tutorial.model import ViT
+from vit_tutorial.pretrained.transfer import draw, everything, fine_tune, norms_and_biases, with_probe
+from vit_tutorial.recipes import RECIPES, Recipe, load_split, make_model
+from vit_tutorial.runs import FOLDER, append_row, attend_for, load_recorded, provenance, whole_lines
+from vit_tutorial.training.loop import evaluate
+
+RECORDED = FOLDER / "sweeps" / "few-images.jsonl"
+DRAWS = 3
+RATES = (0.1, 0.3, 1.0)  # of the recipe's learning rate, for weights that are trained further
+ENOUGH = 100  # so many validation images choose a rate for all draws; fewer choose for their own draw only
+WAYS = ("from scratch", "linear probe", "norms and biases", "all weights")
+
+
+@dataclass(frozen=True)
+class Task:
+    """Images to classify, and weights to borrow.
+
+    Args:
+        recipe: the images, and how a model is trained on them from scratch.
+        backbone: the recorded run whose weights are borrowed. It saw none of these classes.
+        scratch: epochs from scratch, by the number of images of each class.
+        further: epochs for borrowed weights, likewise.
+    """
+
+    recipe: Recipe
+    backbone: str
+    scratch: dict[int, int]
+    further: dict[int, int]
+
+
+_TINY, _HALF = RECIPES["cifar10-tiny"], RECIPES["cifar10-half"]
+TASKS = {
+    "photographs": Task(
+        recipe=replace(_HALF, classes=("dog", "frog", "horse", "ship", "truck"), batch_size=64),
+        backbone="cifar10-half",
+        scratch={10: 150, 100: 60, 1000: 15, 4000: 5},
+        further={10: 30, 100: 10, 1000: 4, 4000: 2},
+    ),
+    "drawings": Task(
+        recipe=replace(RECIPES["shapes"], model=_TINY.model, batch_size=64, precision="bf16"),
+        backbone="cifar10-tiny",
+        scratch={10: 60, 100: 25, 1000: 6},
+        further={10: 60, 100: 25, 1000: 6},
+    ),
+}
+
+
+@cache
+def _images(task: str) -> tuple[Dataset, Dataset]:
+    return load_split(TASKS[task].recipe, "train"), load_split(TASKS[task].recipe, "test")
+
+
+@cache
+def _probed(task: str, per_class: int, seed: int) -> tuple[ViT, float]:
+    """The backbone with a probe as its head, and the seconds that it took."""
+    start = process_time()
+    backbone = attend_for(load_recorded(TASKS[task].backbone)[0], "cpu", TASKS[task].recipe.precision)
+    probed = with_probe(backbone, *draw(_images(task)[0], per_class, seed), TASKS[task].recipe)
+    return probed, process_time() - start
+
+
+def measure(task: str, per_class: int, way: str, seed: int, rates: Iterable[float] = RATES) -> dict:
+    """Train on ``per_class`` images of each class, a fifth of them for validation, and test once.
+
+    Args:
+        task: one of ``TASKS``.
+        per_class: images of each class, a number in the task's ``scratch``.
+        way: one of ``WAYS``.
+        seed: draws the images, and trains.
+        rates: fractions of the recipe's learning rate for borrowed weights; the one best on the validation images is
+            tested. From scratch the recipe's own is used.
+
+    Returns:
+        a row of :func:`load_few_images`.
+    """
+    about, made = TASKS[task], provenance("cpu")
+    (pool, test), recipe = _images(task), replace(about.recipe, seed=seed)
+    train, val = draw(pool, per_class, seed)
+    epochs = (about.scratch if way == "from scratch" else about.further)[per_class]
+
+    def trained(rate: float) -> tuple[ViT, float]:
+        """A model, and the seconds that it took."""
+        if way == "linear probe":
+            return _probed(task, per_class, seed)
+        config, start = replace(recipe, epochs=epochs, lr=rate * recipe.lr), process_time()
+        if way == "from scratch":
+            model = fine_tune(attend_for(make_model(config), "cpu", config.precision), train, val, config)
+        else:
+            begin, _ = _probed(task, per_class, seed)
+            start, trains = process_time(), norms_and_biases if way == "norms and biases" else everything
+            model = fine_tune(begin, train, val, config, trains)
+        return model, process_time() - start
+
+    tried = {rate: trained(rate) for rate in {"linear probe": (0.0,), "from scratch": (1.0,)}.get(way, rates)}
+    on_val = {rate: evaluate(model, val, recipe) for rate, (model, _) in tried.items()}
+    rate = max(tried, key=lambda rate: (on_val[rate]["accuracy"], -on_val[rate]["loss"]))
+    model, seconds = tried[rate]
+    return {
+        "task": task,
+        "per_class": per_class,
+        "way": way,
+        "seed": seed,
+        "test_accuracy": evaluate(model, test, recipe)["accuracy"],
+        "test_images": len(test),
+        "val_accuracies": {f"{rate:g}": scores["accuracy"] for rate, scores in on_val.items()},
+        "val_images": len(val),
+        "rate": rate,
+        "epochs": epochs if rate else 0,
+        "seconds": round(seconds, 1),
+        "data": pool.variant,
+        "lr": recipe.lr,
+        "backbone": about.backbone,
+        "precision": recipe.precision,
+        **{key: made[key] for key in ("device", "commit", "date")},
+        "torch": made["versions"]["torch"],
+    }
+
+
+def read_rows(path: Path) -> list[dict]:
+    """The rows of a file; a truncated last line, of a killed process, does not count."""
+    return [json.loads(line) for line in whole_lines(path.read_bytes()).splitlines()] if path.exists() else []
+
+
+def record(runs: Iterable[tuple[str, int, str, int]], path: Path, progress: bool = True) -> list[dict]:
+    """Do the ``runs`` (task, images of each class, way, seed) that ``path`` lacks, and add a row for each; all rows."""
+    for run in tqdm(list(runs), disable=not progress):
+        rows = {(r["task"], r["per_class"], r["way"], r["seed"]): r for r in read_rows(path)}
+        first = rows.get((*run[:3], 0))
+        shared = first and first["val_images"] >= ENOUGH
+        if run not in rows:
+            append_row(path, measure(*run, rates=(first["rate"],) if shared else RATES))
+    return read_rows(path)
