@@ -5,6 +5,7 @@ ship with the package.
 """
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -15,10 +16,11 @@ from tqdm import tqdm
 
 from vit_tutorial.data import Dataset
 from vit_tutorial.model import ViT
-from vit_tutorial.pretrained.transfer import draw, everything, fine_tune, norms_and_biases, with_probe
+from vit_tutorial.pretrained.transfer import draw_per_class, everything, fine_tune, norms_and_biases, with_probe
 from vit_tutorial.recipes import RECIPES, Recipe, load_split, make_model
 from vit_tutorial.runs import FOLDER, append_row, attend_for, load_recorded, provenance, whole_lines
 from vit_tutorial.training.loop import evaluate
+from vit_tutorial.validate import check_int
 
 RECORDED = FOLDER / "sweeps" / "few-images.jsonl"
 DRAWS = 3
@@ -32,12 +34,14 @@ class Task:
     """Images to classify, and weights to borrow.
 
     Args:
+        title: of the images, in words.
         recipe: the images, and how a model is trained on them from scratch.
         backbone: the recorded run whose weights are borrowed. It saw none of these classes.
         scratch: epochs from scratch, by the number of images of each class.
         further: epochs for borrowed weights, likewise.
     """
 
+    title: str
     recipe: Recipe
     backbone: str
     scratch: dict[int, int]
@@ -47,12 +51,14 @@ class Task:
 _TINY, _HALF = RECIPES["cifar10-tiny"], RECIPES["cifar10-half"]
 TASKS = {
     "photographs": Task(
+        title="photographs like those that the borrowed weights know",
         recipe=replace(_HALF, classes=("dog", "frog", "horse", "ship", "truck"), batch_size=64),
         backbone="cifar10-half",
         scratch={10: 150, 100: 60, 1000: 15, 4000: 5},
         further={10: 30, 100: 10, 1000: 4, 4000: 2},
     ),
     "drawings": Task(
+        title="drawings, which they don't",
         recipe=replace(RECIPES["shapes"], model=_TINY.model, batch_size=64, precision="bf16"),
         backbone="cifar10-tiny",
         scratch={10: 60, 100: 25, 1000: 6},
@@ -71,7 +77,7 @@ def _probed(task: str, per_class: int, seed: int) -> tuple[ViT, float]:
     """The backbone with a probe as its head, and the seconds that it took."""
     start = process_time()
     backbone = attend_for(load_recorded(TASKS[task].backbone)[0], "cpu", TASKS[task].recipe.precision)
-    probed = with_probe(backbone, *draw(_images(task)[0], per_class, seed), TASKS[task].recipe)
+    probed = with_probe(backbone, *draw_per_class(_images(task)[0], per_class, seed), TASKS[task].recipe)
     return probed, process_time() - start
 
 
@@ -91,7 +97,7 @@ def measure(task: str, per_class: int, way: str, seed: int, rates: Iterable[floa
     """
     about, made = TASKS[task], provenance("cpu")
     (pool, test), recipe = _images(task), replace(about.recipe, seed=seed)
-    train, val = draw(pool, per_class, seed)
+    train, val = draw_per_class(pool, per_class, seed)
     epochs = (about.scratch if way == "from scratch" else about.further)[per_class]
 
     def trained(rate: float) -> tuple[ViT, float]:
@@ -146,3 +152,42 @@ def record(runs: Iterable[tuple[str, int, str, int]], path: Path, progress: bool
         if run not in rows:
             append_row(path, measure(*run, rates=(first["rate"],) if shared else RATES))
     return read_rows(path)
+
+
+def load_few_images() -> list[dict]:
+    """The rows recorded with the package, one for each training; see :func:`measure`.
+
+    A row has ``task``, ``per_class``, ``way`` and ``seed``; ``test_accuracy`` on ``test_images`` images, read once;
+    ``val_accuracies`` by the fraction of the recipe's learning rate ``lr``, on ``val_images`` images; ``rate``, the
+    fraction they chose, 0 for a probe; ``epochs``; ``seconds`` of CPU time for this one training; ``backbone``,
+    ``data``, ``precision``, ``device``, ``torch``, ``commit`` and ``date``.
+    """
+    return read_rows(RECORDED)
+
+
+def by_task(rows: Iterable[dict], value: str = "test_accuracy") -> dict[str, dict[str, dict[int, list[float]]]]:
+    """One value of each row, by task, way and number of images of each class: a list over the draws."""
+    found = {}
+    for row in rows:
+        found.setdefault(row["task"], {}).setdefault(row["way"], {}).setdefault(row["per_class"], []).append(row[value])
+    return {task: {way: dict(sorted(ways[way].items())) for way in WAYS if way in ways} for task, ways in found.items()}
+
+
+def expected(per_class: int) -> list[str]:
+    """Lines that say what was measured with about ``per_class`` images of each class, to print before a training.
+
+    Raises:
+        ValueError: if ``per_class`` is below 1.
+    """
+    check_int("per_class", per_class, 1)
+    lines = []
+    for task, ways in by_task(load_few_images()).items():
+        nearest = min(ways["from scratch"], key=lambda size: abs(math.log(size / per_class)))
+        means = {way: sum(found[nearest]) / len(found[nearest]) for way, found in ways.items() if nearest in found}
+        told = ", ".join(f"{way} {mean:.0%}" for way, mean in means.items())
+        lines.append(f"  {TASKS[task].title}, {nearest:,} images a class: {told}")
+    return [
+        "for comparison, what a small model got from scratch and with borrowed weights (chapter 9):",
+        *lines,
+        "  this command trains from scratch; chapter 9 shows how to borrow weights",
+    ]

@@ -22,7 +22,7 @@ Images = Dataset | ImageFiles
 Trains = Callable[[str, nn.Parameter], bool]
 
 
-def draw(dataset: Images, per_class: int, seed: int) -> tuple[Images, Images]:
+def draw_per_class(dataset: Images, per_class: int, seed: int) -> tuple[Images, Images]:
     """``per_class`` images of each class, drawn with a seed: four fifths of them to train on, a fifth to validate.
 
     Raises:
