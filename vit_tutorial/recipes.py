@@ -403,8 +403,8 @@ CIFAR10_TINY = replace(
 )
 
 # vit-tutorial train cifar10-half
-# cifar10-tiny on the first five classes, for 25 epochs, in bf16: weights to borrow for the other five (chapter 9). About
-# 20 minutes of one CPU core; 77.1 % (test, JPEG copy).
+# cifar10-tiny on the first five classes, for 25 epochs, in bf16: weights to borrow for the other five (chapter 9).
+# About 20 minutes of one CPU core; 77.1 % (test, JPEG copy).
 CIFAR10_HALF = replace(
     CIFAR10_TINY,
     model=replace(CIFAR10_TINY.model, num_classes=5),

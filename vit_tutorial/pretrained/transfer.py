@@ -65,14 +65,15 @@ def with_probe(model: ViT, train: Images, val: Images, config: TrainConfig) -> V
     Source: Dosovitskiy et al. 2021, section 4.1.
     """
     headless, num_classes = adapt(model, num_classes=0), len(train.classes)
-    features, held_out = predict(headless, train, config), predict(headless, val, config)
-    probes = [linear_probe(features, train.labels, num_classes, ridge) for ridge in PENALTIES]
+    features, held_out = (predict(headless, part, config).cpu() for part in (train, val))
+    labels, answers = train.labels.cpu(), val.labels.cpu()
+    probes = [linear_probe(features, labels, num_classes, ridge) for ridge in PENALTIES]
 
     def on_val(probe: tuple[Tensor, Tensor]) -> Tensor:
         return held_out @ probe[0].T + probe[1]
 
-    weight, bias = best = max(probes, key=lambda probe: int((on_val(probe).argmax(dim=1) == val.labels).sum()))
-    scale = min(SHARPNESS, key=lambda factor: F.cross_entropy(factor * on_val(best), val.labels).item())
+    weight, bias = best = max(probes, key=lambda probe: int((on_val(probe).argmax(dim=1) == answers).sum()))
+    scale = min(SHARPNESS, key=lambda factor: F.cross_entropy(factor * on_val(best), answers).item())
     probed = adapt(headless, num_classes=num_classes)
     probed.load_state_dict(probed.state_dict() | {"head.weight": scale * weight, "head.bias": scale * bias})
     return probed
@@ -107,5 +108,5 @@ def fine_tune(model: ViT, train: Images, val: Images, config: TrainConfig, train
     tuned = copy.deepcopy(model)
     for name, parameter in tuned.named_parameters():
         parameter.requires_grad_(trains(name, parameter))
-    fit(tuned, train, val, config, progress=False)
+    fit(tuned, train, val, config, device=next(tuned.parameters()).device, progress=False)
     return tuned.eval()
