@@ -183,6 +183,20 @@ def test_the_recorded_rows_are_whole():
         assert all(len(draws) == few_images.DRAWS for found in ways.values() for draws in found.values())
 
 
+def test_the_table_s_numbers_by_hand():
+    row = {"task": "photographs", "per_class": 10, "test_images": 400, "seconds": 90.0}
+    rows = [
+        row | {"way": "all weights", "rate": 0.1, "test_accuracy": 0.4, "seconds": 150.0},
+        row | {"way": "all weights", "rate": 0.3, "test_accuracy": 0.6},
+        row | {"way": "from scratch", "rate": 1.0, "test_accuracy": 0.2},
+    ]
+    table = few_images.summary(rows)
+    assert table["way"] == ["from scratch", "all weights"] and table["images"] == [10, 10]
+    assert table["accuracy"] == [0.2, 0.5] and (table["from"], table["to"]) == ([0.2, 0.4], [0.2, 0.6])
+    assert table["±"] == pytest.approx([0.0392, 0.049])  # 1.96 · √(0.2 · 0.8 / 400), 1.96 · √(0.5 · 0.5 / 400)
+    assert table["rate"] == ["", "0.1, 0.3"] and table["minutes"] == [1.5, 1.5]
+
+
 def test_no_borrowed_weights_have_seen_what_they_are_tried_on():
     for task in few_images.TASKS.values():
         seen, own = load_recorded(task.backbone)[1], task.recipe

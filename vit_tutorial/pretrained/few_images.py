@@ -26,7 +26,8 @@ RECORDED = FOLDER / "sweeps" / "few-images.jsonl"
 DRAWS = 3
 RATES = (0.1, 0.3, 1.0)  # of the recipe's learning rate, for weights that are trained further
 ENOUGH = 100  # so many validation images choose a rate for all draws; fewer choose for their own draw only
-WAYS = ("from scratch", "linear probe", "norms and biases", "all weights")
+FURTHER = ("norms and biases", "all weights")  # ways that train borrowed weights further, at a rate that is chosen
+WAYS = ("from scratch", "linear probe", *FURTHER)
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,35 @@ def by_task(rows: Iterable[dict], value: str = "test_accuracy") -> dict[str, dic
     for row in rows:
         found.setdefault(row["task"], {}).setdefault(row["way"], {}).setdefault(row["per_class"], []).append(row[value])
     return {task: {way: dict(sorted(ways[way].items())) for way in WAYS if way in ways} for task, ways in found.items()}
+
+
+def summary(rows: Iterable[dict]) -> dict[str, list]:
+    """Columns of a table, a line for each number of images and way; see ``vit_tutorial.plots.table``.
+
+    ``accuracy`` is the mean over the draws, ``from`` and ``to`` are the worst and the best of them, and ``±`` half of
+    the 95 % interval that so many test images leave. ``rate`` has the chosen fractions of the recipe's learning rate,
+    and ``minutes`` is the CPU time of one training, the fastest draw's.
+    """
+    groups = {}
+    for row in sorted(rows, key=lambda row: (row["per_class"], WAYS.index(row["way"]))):
+        groups.setdefault((row["per_class"], row["way"]), []).append(row)
+    lines = []
+    for (per_class, way), draws in groups.items():
+        right = [row["test_accuracy"] for row in draws]
+        mean = sum(right) / len(right)
+        lines.append(
+            {
+                "images": per_class,
+                "way": way,
+                "accuracy": mean,
+                "from": min(right),
+                "to": max(right),
+                "±": 1.96 * math.sqrt(mean * (1 - mean) / draws[0]["test_images"]),
+                "rate": ", ".join(f"{row['rate']:g}" for row in draws) if way in FURTHER else "",
+                "minutes": min(row["seconds"] for row in draws) / 60,
+            }
+        )
+    return {name: [line[name] for line in lines] for name in lines[0]} if lines else {}
 
 
 def expected(per_class: int) -> list[str]:
