@@ -225,11 +225,11 @@ def overflow(visit: Visit) -> list[str]:
         const edge = document.documentElement.clientWidth, width = document.documentElement.scrollWidth, faults = [];
         if (width > edge + 1) faults.push(`the page is ${width} px wide in a window of ${edge} px`);
         const boxed = (e) => {
-          for (let box = e; box.nodeName !== 'ARTICLE'; box = box.parentElement)
+          for (let box = e; box && box.nodeName !== 'ARTICLE'; box = box.parentElement)
             if (/auto|scroll/.test(getComputedStyle(box).overflowX)) return true;
           return false;
         };
-        for (const e of shown('article *')) {
+        for (const e of shown('article *, .prev-next-area *')) {
           if (e.closest('svg, math') !== e && e.closest('svg, math')) continue;
           if (e.getBoundingClientRect().right > edge + 1 && !boxed(e)) faults.push(`beyond the edge: ${called(e)}`);
           const cut = /hidden|clip/.test(getComputedStyle(e).overflowX) && e.scrollWidth > e.clientWidth + 1;

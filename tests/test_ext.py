@@ -164,3 +164,44 @@ def test_a_long_line_of_code_knows_its_indentation():
     assert hang(code.format(short, long)) == code.format(short, longest)
     for other in (code.format(short, short), f"<pre>{long}</pre>"):  # 8 letters, and what is no code
         assert hang(other) == other
+
+
+def test_a_line_of_code_breaks_between_words_and_not_at_their_hyphens():
+    code = '<div class="highlight"><pre><span></span>{}\n</pre></div>'
+    shell = "vit-tutorial<span> </span>grade<span> </span>submissions.zip<span> </span>--out<span> </span>grades.csv"
+    number = (
+        '<span class="n">optimizer</span> <span class="o">=</span> AdamW(parameters, lr<span>=</span><span>1e-3</span>)'
+    )
+    minus = "every_row_but_the_last_of_them = rows[:n - 1] - 1"
+    found = {text: BeautifulSoup(hang(code.format(text)), "html.parser") for text in (shell, number, minus)}
+    whole = [[part.text for part in page.select(".whole")] for page in found.values()]
+    assert whole == [["vit-tutorial", "--out"], ["1e-3"], []]
+    for text, page in found.items():
+        assert page.pre.text.strip() == BeautifulSoup(text, "html.parser").text and not page.select("wbr")
+
+
+def test_a_word_that_no_line_holds_breaks_at_its_brackets_and_dots():
+    words = '<span class="n">images_of_the_first_class</span><span class="p">()</span><span class="o">.</span>sort(key)'
+    page = BeautifulSoup(hang(f'<div class="highlight"><pre>{words}\n</pre></div>'), "html.parser")
+    parts = re.split("<wbr/>", str(page.select_one(".line")))
+    assert [BeautifulSoup(part, "html.parser").text for part in parts] == [
+        "images_of_the_first_class()",
+        ".sort(",
+        "key)",
+    ]
+
+
+def test_a_name_in_a_table_goes_on_behind_an_underscore_and_takes_its_comma_along():
+    names = ["forward_features</span>", "--model.depth</span> 12"]
+    cell = f"<td>{', '.join(f'<code><span class=pre>{name}</code>' for name in names)}</td>"
+    far = f"<p><code>vit_tutorial.data.folders.folder_changes</code> <code>{31 * 'x '}a_b</code></p>"
+    signature = '<dt class="sig">Sequence<span class="p">[</span>float<span class="p">]</span></dt>'
+    page = BeautifulSoup(f"<article><table>{cell}</table>{far}{signature}</article>", "html.parser")
+    text = page.text
+    keep_whole(page)
+    name, option, dotted, spaced = page.select("code")
+    assert str(name.span.decode_contents()) == "forward_<wbr/>features"  # none at its end, before the comma
+    assert option.span["class"] == ["pre", "whole"] and not option.select("wbr") and page.text == text
+    assert dotted.decode_contents().split("<wbr/>") == ["vit_", "tutorial.", "data.", "folders.", "folder_", "changes"]
+    assert not spaced.select("wbr")
+    assert [part.name for part in page.dt.contents] == [None, "span", "wbr", None, "span"]

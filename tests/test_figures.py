@@ -41,6 +41,7 @@ def test_a_figure_has_its_page_s_paper_and_data_keep_their_colours(theme, drawn,
     (tmp_path / "a.html").write_text(f'<body style="margin: 0; color-scheme: {theme}"><img src="a.svg" width="300">')
     page = chromium.new_page(color_scheme={"light": "dark", "dark": "light"}[theme])  # of the system, not of the page
     page.goto((tmp_path / "a.html").as_uri())
+    page.locator("img").evaluate("image => image.decode()")
     seen = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     colours = [
         bytes(seen.getpixel(at)).hex() for at in ((10, 10), (10, 90), (105, 90), (190, 90), (205, 90), (290, 90))

@@ -23,18 +23,32 @@ WHOLE = re.compile(
     r"(\b(?:\d+(?: [×·] \d+)+|[\d.]+ %|[\d.]+ ± [\d.]+(?: %)?|(?:[Ff]igure|[Cc]hapter|eq\.) \d[\d.]*|ViT-[\w/]+)"
     r"|\((?:\d+, )+\d+\))"
 )
+# In code: --an-option, 1e-5, vit-tutorial. A browser would break them at their hyphens.
+OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
+HYPHENATED = re.compile(r"(?<![\w-])(?:--?[A-Za-z][\w.-]{0,20}|[\w.]{1,20}(?:-\w{1,10})+)(?![\w-])")
+JOINT = re.compile(
+    r"(?<=[(\[])(?![)\]])|^(?=\.$)"
+)  # where a line may go on in the next: behind a bracket, before a dot
 SHORT, SHORT_IN_A_TABLE = 30, 10  # letters of code that fit a line of the narrowest window, and a column there
 
 
 def hang(html: str) -> str:
-    """Let each long line of code know its indentation: where it breaks, the style sheet sets its rest further in."""
+    """Let each long line of code know its indentation: where it breaks, the style sheet sets its rest further in.
+
+    It breaks at spaces; a word too long for any line breaks at its brackets and dots.
+    """
 
     def hung(line: str) -> str:
         start, line, end = re.fullmatch(r"((?:<div[^>]*>)?)(.*?)((?:</div>)*)", line).groups()  # of a function
         text = re.sub(r"<[^>]*>", "", line)
         indent = " " * (len(text) - len(text.lstrip()))
-        inside = f'{indent}<span class="line" style="--in: {len(indent)}">{line.replace(indent, "", 1)}</span>'
-        return f"{start}{inside if len(text) > SHORT else line}{end}"
+        if len(text) <= SHORT:
+            return f"{start}{line}{end}"
+        parts = re.split("(<[^>]*>)", line.replace(indent, "", 1))  # every second one is a tag
+        parts[::2] = (HYPHENATED.sub(r'<span class="whole">\g<0></span>', part) for part in parts[::2])
+        if max(map(len, text.split())) > SHORT:
+            parts[::2] = (JOINT.sub("<wbr/>", part) for part in parts[::2])
+        return f'{start}{indent}<span class="line" style="--in: {len(indent)}">{"".join(parts)}</span>{end}'
 
     return CODE.sub(lambda code: "\n".join(map(hung, code[0].split("\n"))), html)
 
@@ -62,9 +76,18 @@ def keep_whole(page: BeautifulSoup) -> None:
     for code in page.select("article code:not(pre code)"):
         if len(code.text) <= (SHORT_IN_A_TABLE if code.find_parent("table") else SHORT):
             code["class"] = [*code.get("class", []), "whole"]
-        elif code.find_parent("table"):  # a long name goes on after an underscore
-            for text in code.find_all(string=re.compile("_")):
-                text.replace_with(*(y for x in re.split("(?<=_)", text) for y in (x, page.new_tag("wbr"))))
+            continue
+        for word in code.select(".pre"):
+            if OPTION.fullmatch(word.text):
+                word["class"] = [*word["class"], "whole"]
+        for text in code.find_all(string=True):  # a long name goes on after an underscore, a dot or a bracket
+            long = len(text) > SHORT and not re.search(r"\s|://", text)
+            if (long or code.find_parent("table")) and not text.find_parent(class_="whole"):
+                first, *others = re.split(r"(?<=[_.(\[])(?=\w)", text)
+                text.replace_with(first, *(part for other in others for part in (page.new_tag("wbr"), other)))
+    for sign in page.select(".sig .p"):
+        if sign.text == "[":  # of a long type
+            sign.insert_after(page.new_tag("wbr"))
     for cell in page.select("article :is(td, th)"):
         if len(cell.text) > SHORT:
             cell["class"] = [*cell.get("class", []), "words"]

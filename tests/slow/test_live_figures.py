@@ -142,7 +142,7 @@ def opened(chromium, pages):
         with browser.serve(pages) as url, browser.visit(chromium, f"{url}/{module}.html", view) as visit:
             visit.page.locator(".fig-switch").focus()
             visit.page.keyboard.press("Enter")
-            visit.page.wait_for_selector(".fig-stage [role=status]:not(:empty)")
+            visit.page.wait_for_selector(".fig-stage [role=status]:not(:empty, .fig-loading)")
             yield visit
             assert visit.console == []
 
@@ -210,7 +210,7 @@ def test_without_javascript_and_on_paper_there_is_the_picture_alone(module, open
     page = chromium.new_page()  # from disk it works all the same
     page.goto(f"file://{pages}/{module}.html")
     page.click(".fig-switch")
-    page.wait_for_selector(".fig-stage [role=status]:not(:empty)")
+    page.wait_for_selector(".fig-stage [role=status]:not(:empty, .fig-loading)")
     page.close()
 
 
@@ -221,6 +221,31 @@ def test_data_that_do_not_come_are_told(chromium, pages, tmp_path):
     page.click(".fig-switch")
     page.wait_for_function("document.querySelector('.fig-stage').textContent.includes('live/heads.js is missing')")
     assert page.locator(".fig-stage").inner_text().startswith(TEXT["shared"]["failed"])
+    file = tmp_path / "_static/live/heads.js"
+    file.parent.mkdir(parents=True)
+    file.write_text("(globalThis.liveFigures ??= {", encoding="utf-8")  # half of it
+    for _ in range(2):
+        page.click(".fig-switch")
+    page.wait_for_function("document.querySelector('.fig-stage').textContent.includes('damaged')")
+    file.write_bytes((pages / "_static/live/heads.js").read_bytes())
+    for _ in range(2):
+        page.click(".fig-switch")
+    page.wait_for_selector(".fig-stage .fig-pair")
+    page.close()
+
+
+def test_data_on_their_way_are_told_and_drawn_once(chromium, pages):
+    page, hanging = chromium.new_page(), []
+    with browser.serve(pages) as url:
+        page.route("**/heads.js", lambda route: hanging.append(route))
+        page.goto(f"{url}/heads.html")
+        for _ in range(3):  # live, back, live again
+            page.click(".fig-switch")
+        assert page.locator(".fig-stage").inner_text() == TEXT["shared"]["loading"]
+        (request,) = hanging
+        request.continue_()
+        page.wait_for_selector(".fig-stage .fig-pair")
+        assert page.locator(".fig-stage .fig-pair").count() == 1 and not page.locator(".fig-loading").count()
     page.close()
 
 
@@ -348,6 +373,27 @@ def test_a_value_follows_the_pointer(opened):
         assert [page.get_by_label(f"sky, value, number {axis}").input_value() for axis in (1, 2)] == ["5", "3"]
         x, y = pencil()["weights"][0] @ torch.tensor([[12.0, 0], [0, 12], [5, 3]])
         assert f"({x:.2f}, {y:.2f})" in said(page)
+
+
+def test_only_the_first_button_drags_and_only_while_it_is_down(opened):
+    with opened("attention") as visit:
+        page = visit.page
+        page.locator(".fig-plane").scroll_into_view_if_needed()
+        box = page.get_by_role("slider", name="value of sky").locator("rect").bounding_box()
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        sky = page.get_by_label("sky, value, number 1")
+        page.mouse.move(x, y)
+        page.mouse.down(button="right")
+        page.mouse.move(x + 60, y, steps=3)
+        page.mouse.up(button="right")
+        assert sky.input_value() == "0"
+        page.mouse.move(x, y)
+        page.mouse.down()
+        mouse = page.context.new_cdp_session(page)  # the button came up where no page could hear of it
+        moved = {"type": "mouseMoved", "x": x + 60, "y": y, "button": "none", "buttons": 0}
+        mouse.send("Input.dispatchMouseEvent", moved)
+        assert sky.input_value() == "0"
+        page.mouse.up()
 
 
 def measured(sweep: str, column: str) -> dict[str, torch.Tensor]:

@@ -1,10 +1,9 @@
-"""The page "Draw a digit" in a real browser, from the built book. `make test` runs it."""
+"""The page "Draw a digit" in a real browser, from the built book."""
 
 import gzip
 import json
 import posixpath
 import re
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -22,20 +21,6 @@ HTML = ROOT / "_build" / "html"
 HEAVIEST = 640_000  # bytes of the page and its own files, gzipped
 DESKTOP, PHONE = View(1280, 900, "light"), View(360, 740, "light")
 THREE = [(30, 20), (50, 12), (68, 25), (60, 42), (42, 48), (62, 54), (70, 72), (50, 88), (30, 80)]
-
-
-@pytest.fixture
-def opened(chromium, book):
-    """Opens the page with its model at work, at a size and theme, and wants no error of it."""
-
-    @contextmanager
-    def opened(view: View = DESKTOP, url: str = ""):
-        with browser.visit(chromium, url or f"{book}/book/live.html", view) as visit:
-            visit.page.wait_for_selector("[data-panel=break] .live-card h3")
-            yield visit
-            assert visit.console == []
-
-    return opened
 
 
 def places(page) -> list[tuple[float, float]]:
@@ -81,8 +66,8 @@ def guess_everywhere(page) -> None:
 # Drawing -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_the_mouse_draws_is_read_shown_and_taken_along(opened):
-    with opened() as visit:
+def test_what_the_mouse_draws_is_read_shown_and_taken_along(live_page):
+    with live_page() as visit:
         page = visit.page
         assert answer(page) == "4" and page.locator(".live-sheet polyline").count() == 2  # ours
         draw(page)
@@ -99,8 +84,8 @@ def test_what_the_mouse_draws_is_read_shown_and_taken_along(opened):
         assert answer(page) == "?" and not pixels_of(page, ".live-seen")[:, :3].any()
 
 
-def test_a_finger_draws_and_does_not_scroll(opened):
-    with opened(PHONE) as visit:
+def test_a_finger_draws_and_does_not_scroll(live_page):
+    with live_page(PHONE) as visit:
         page = visit.page
         touches, before = [{"x": x, "y": y} for x, y in places(page)], page.evaluate("scrollY")
         finger = page.context.new_cdp_session(page)
@@ -123,8 +108,8 @@ def focus(page, selector: str) -> None:
 
 
 @pytest.mark.parametrize("view", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_the_keyboard_alone_does_everything(view, opened):
-    with opened(view) as visit:
+def test_the_keyboard_alone_does_everything(view, live_page):
+    with live_page(view) as visit:
         page, press = visit.page, visit.page.keyboard.press
 
         def text(selector: str) -> str:
@@ -193,8 +178,8 @@ def test_the_keyboard_alone_does_everything(view, opened):
 # What the panels show ----------------------------------------------------------------------------------------------
 
 
-def test_a_patch_is_lit_wherever_it_is(opened):
-    with opened() as visit:
+def test_a_patch_is_lit_wherever_it_is(live_page):
+    with live_page() as visit:
         page = visit.page
         page.locator("[data-panel=patches] .live-tile").nth(5).hover()
         page.wait_for_timeout(100)
@@ -209,14 +194,16 @@ def test_a_patch_is_lit_wherever_it_is(opened):
         page.locator("[data-panel=shuffle]").scroll_into_view_if_needed()
         page.wait_for_timeout(100)
         assert page.locator("[data-panel=shuffle] .live-hand .lit").first.inner_text() == "6"  # it kept its position
+        page.locator("[data-panel=stream]").scroll_into_view_if_needed()
+        page.wait_for_timeout(100)
         boxes = page.locator("[data-panel=stream] .live-lit").evaluate_all("(all) => all.map((box) => box.style.left)")
         assert boxes == ["25%"] * 5  # the second of four columns
 
 
-def test_one_guesses_first_and_then_sees_what_was_measured(opened):
+def test_one_guesses_first_and_then_sees_what_was_measured(live_page):
     rows = json.loads(MEASURED.read_text(encoding="utf-8"))["runs"]["mnist"]
     told = lambda row: f"{row['accuracy']:.{1 if row['accuracy'] > 0.99 else 0}%}".replace("%", " %")  # noqa: E731
-    with opened() as visit:
+    with live_page() as visit:
         page = visit.page
         assert page.locator(".live-score").count() == 0
         assert not "".join(page.locator(".live-verdict").all_inner_texts())
@@ -237,8 +224,8 @@ def test_one_guesses_first_and_then_sees_what_was_measured(opened):
         assert card.locator(".live-score b").last.inner_text() == told(uniform)
 
 
-def test_a_guess_is_judged_for_the_digit_and_the_order_that_it_was_made_for(opened):
-    with opened() as visit:
+def test_a_guess_is_judged_for_the_digit_and_the_order_that_it_was_made_for(live_page):
+    with live_page() as visit:
         page = visit.page
         guess_everywhere(page)
         last = page.locator("[data-panel=shuffle] .live-card").last
@@ -255,8 +242,8 @@ def test_a_guess_is_judged_for_the_digit_and_the_order_that_it_was_made_for(open
         assert "Not quite." not in told.inner_text() and pressed.count() == 0
 
 
-def test_the_other_theme_paints_in_its_own_colours(opened):
-    with opened() as visit:
+def test_the_other_theme_paints_in_its_own_colours(live_page):
+    with live_page() as visit:
         visit.page.locator("[data-panel=attention]").scroll_into_view_if_needed()
         for theme, colour in (("light", [0x33, 0x22, 0x88]), ("dark", [0xA9, 0x9B, 0xEA])):
             visit.page.evaluate("(theme) => { document.documentElement.dataset.theme = theme; }", theme)
@@ -267,8 +254,8 @@ def test_the_other_theme_paints_in_its_own_colours(opened):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 360])
-def test_everyone_can_use_all_of_it(width, theme, opened):
-    with opened(View(width, 900, theme)) as visit:
+def test_everyone_can_use_all_of_it(width, theme, live_page):
+    with live_page(View(width, 900, theme)) as visit:
         guess_everywhere(visit.page)
         for room in visit.page.locator("details.live-lines").all():
             room.evaluate("(room) => { room.open = true; }")
@@ -299,8 +286,8 @@ def test_other_pages_load_nothing_of_it():
     assert "live.css" not in page and 'type="module"' not in page
 
 
-def test_it_works_from_disk(opened):
-    with opened(url=(HTML / "book/live.html").as_uri()) as visit:
+def test_it_works_from_disk(live_page):
+    with live_page(url=(HTML / "book/live.html").as_uri()) as visit:
         draw(visit.page)
         assert answer(visit.page) == "3"
         visit.page.get_by_text("4 × 4").click()

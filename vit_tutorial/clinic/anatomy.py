@@ -205,10 +205,7 @@ def _changing(by: Callable[[Tensor], Tensor]) -> Callable:
 
 
 def _keeping(seen: dict, name: str) -> Callable:
-    def hook(part: nn.Module, args: tuple, options: dict) -> None:
-        seen[name] = Call(part, name, args, options).given
-
-    return hook
+    return lambda part, args, options: seen.update({name: Call(part, name, args, options).given})
 
 
 def _tensor(model: nn.Module, name: str | None) -> tuple[str, Tensor] | None:

@@ -31,7 +31,7 @@ class Diagnosis(list[Finding]):
     Attributes:
         not_run: bug → why the test for it does not apply to this model, or could not tell.
         passed: the bugs that were looked for and not found.
-        advice: what to pass so that more can be tested; "" if that would not help.
+        advice: what to pass so that more can be tested; empty if that would not help.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Diagnosis(list[Finding]):
 
     @property
     def summary(self) -> str:
-        """One line: how many bugs were found, and looked for."""
+        """How many bugs were found, and looked for, in one line."""
         found = f"{len(self)} bug{'s' * (len(self) != 1)} found" if self else "no bug found"
         looked = f", {len(self.passed)} others looked for and not found" if self.passed else ""
         return found + looked + (f", {len(self.not_run)} not tested" if self.not_run else "")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -71,26 +72,26 @@ def trace(model: nn.Module, images: Tensor) -> list[Call]:
     calls: list[Call] = []
     running: list[Call] = []
     clock = iter(range(10**9))
-
-    def begin(name: str) -> Callable:
-        def hook(part: nn.Module, args: tuple, options: dict) -> None:
-            calls.append(Call(part, name, args, options, next(clock)))
-            running.append(calls[-1])
-
-        return hook
-
-    def end(part: nn.Module, args: tuple, options: dict, out: object) -> None:
-        call = running.pop()
-        call.end = next(clock)
-        call.out = out.clone() if isinstance(part, nn.Linear) and isinstance(out, Tensor) else out
-
     hooks = []
     for name, part in model.named_modules():
-        hooks.append(part.register_forward_pre_hook(begin(name), with_kwargs=True))
-        hooks.append(part.register_forward_hook(end, with_kwargs=True))
+        hooks.append(part.register_forward_pre_hook(partial(_begin, calls, running, clock, name), with_kwargs=True))
+        hooks.append(part.register_forward_hook(partial(_end, running, clock), with_kwargs=True))
     with hooked(hooks):
         model(images)
     return calls
+
+
+def _begin(
+    calls: list[Call], running: list[Call], clock: Iterator[int], name: str, part: nn.Module, args: tuple, options: dict
+) -> None:
+    calls.append(Call(part, name, args, options, next(clock)))
+    running.append(calls[-1])
+
+
+def _end(running: list[Call], clock: Iterator[int], part: nn.Module, args: tuple, options: dict, out: object) -> None:
+    call = running.pop()
+    call.end = next(clock)
+    call.out = out.clone() if isinstance(part, nn.Linear) and isinstance(out, Tensor) else out
 
 
 @torch.no_grad()

@@ -16,6 +16,7 @@ export function attentionPanel(root, { config }, update) {
     onChoose: (i) => update({ block: Math.floor(i / heads), head: i % heads }),
   });
   const keys = tokenTiles(config, "", { kind: "weights", onChoose: light, onPoint: light });
+  const strongest = all.canvases.map((canvas) => { const said = h("span"); canvas.after(said); return said; });
   const title = (text) => h("p.live-title", {}, text), weightsOf = title(""), scale = h("p.quiet");
   const sum = h("div.live-sum"), strip = (colour) => ({ canvas: h("canvas.live-strip"), said: h("span"), colour });
   const q = strip("query"), k = strip("key"), v = strip("value"), out = strip("value");
@@ -27,10 +28,9 @@ export function attentionPanel(root, { config }, update) {
     h("div.live-steps", {}, number(dot, TEXT.attention.dot), number(score, TEXT.attention.score(headDim, heads)),
       number(weight, TEXT.attention.softmax(n))),
     term(v, times), term(out, sign("Σ")));
-  out.said.textContent = TEXT.attention.out(n);
   root.replaceChildren(
     h("div.live-trio", {}, h("div", {}, title(TEXT.attention.queries), queries.element),
-      h("div", {}, title(TEXT.attention.heads(depth, heads)), all.element), h("div", {}, weightsOf, keys.element, scale)),
+      h("div", {}, title(TEXT.attention.heads(depth, heads)), all.element, h("p.quiet", {}, TEXT.attention.strongest)), h("div", {}, weightsOf, keys.element, scale)),
     sum);
 
   return (state) => {
@@ -38,8 +38,12 @@ export function attentionPanel(root, { config }, update) {
     const row = (matrix, i, size) => matrix.subarray(i * size, (i + 1) * size);
     paintPatches(queries, state);
     queries.mark(query, lit);
-    trace.blocks.forEach(({ attn }, b) => attn.heads.forEach(({ weights }, i) =>
-      paint(all.canvases[b * heads + i], gw, row(weights, query, n).subarray(1), "attention")));
+    trace.blocks.forEach(({ attn }, b) => attn.heads.forEach(({ weights }, i) => {
+      const tile = b * heads + i, patches = row(weights, query, n).subarray(1), most = Math.max(...patches);
+      paint(all.canvases[tile], gw, patches, "attention", most);
+      strongest[tile].textContent = TEXT.percent(most);
+      all.relabel(tile, TEXT.attention.upTo(TEXT.attention.head(b + 1, i + 1), most));
+    }));
     all.mark(block * heads + head);
     const looks = row(one.weights, query, n), most = Math.max(...looks);
     looks.forEach((part, i) => {
@@ -53,14 +57,15 @@ export function attentionPanel(root, { config }, update) {
 
     const mine = row(one.q, query, headDim), theirs = row(one.k, lit, headDim);
     const product = mine.reduce((total, value, i) => total + value * theirs[i], 0);
-    const largest = Math.max(...[...mine, ...theirs].map(Math.abs)), values = row(one.v, lit, headDim);
-    paint(q.canvas, headDim, mine, q.colour, largest);
-    paint(k.canvas, headDim, theirs, k.colour, largest);
-    paint(v.canvas, headDim, values, v.colour);
-    paint(out.canvas, headDim, row(one.out, query, headDim), out.colour);
-    q.said.textContent = TEXT.attention.query(query);
-    k.said.textContent = TEXT.attention.key(lit);
-    v.said.textContent = TEXT.attention.value(lit);
+    const size = (numbers) => Math.max(...numbers.map(Math.abs)), both = Math.max(size(mine), size(theirs));
+    const show = ({ canvas, said, colour }, numbers, text, largest = size(numbers)) => {
+      paint(canvas, headDim, numbers, colour, largest);
+      said.textContent = TEXT.attention.full(text, largest);
+    };
+    show(q, mine, TEXT.attention.query(query), both);
+    show(k, theirs, TEXT.attention.key(lit), both);
+    show(v, row(one.v, lit, headDim), TEXT.attention.value(lit));
+    show(out, row(one.out, query, headDim), TEXT.attention.out(n));
     [dot.textContent, score.textContent] = [TEXT.number(product), TEXT.number(one.scores[query * n + lit])];
     weight.textContent = TEXT.number(looks[lit], 3);
     times.textContent = `${TEXT.number(looks[lit], 3)} ×`;

@@ -17,6 +17,7 @@ export function bars(label) {
     percent.textContent = probabilities ? TEXT.percent(value) : "";
     row.classList.toggle("best", probabilities !== undefined && digit === best(probabilities));
   });
+  show();
   return { element, show };
 }
 

@@ -22,19 +22,19 @@ export function happened(healthy, changed) {
   return changed[digit] > healthy[digit] - AS_SURE ? "same" : "less";
 }
 
-/** The accuracy on the test set that was measured for a choice; for shuffles, the mean of several orders. */
+/** The accuracy on the test set that was measured for a choice; for shuffles, several: one for each of the orders tried. */
 export function measured(rows, name, { order, ...choices } = {}) {
   const fits = (row) => row.name === name && Object.entries(choices).every(([key, value]) => row.choices[key] === value);
-  const found = rows.filter(fits).map((row) => row.accuracy);
-  return found.reduce((sum, accuracy) => sum + accuracy, 0) / found.length;
+  return rows.filter(fits).map((row) => row.accuracy);
 }
 
 // The parts of a card -----------------------------------------------------------------------------------------------
 
 function slider(label, least, most, told, onChange) {
-  const said = h("output", {}, told(least));
-  const moved = () => { said.textContent = told(+input.value); onChange(+input.value); };
+  const said = h("output"), moved = () => { tell(); onChange(+input.value); };
   const input = h("input", { type: "range", "aria-label": label, min: least, max: most, value: least, oninput: moved });
+  const tell = () => { said.textContent = told(+input.value); input.setAttribute("aria-valuetext", said.textContent); };
+  tell();
   return h("label.live-slider", {}, h("span", {}, label), input, said);
 }
 
@@ -72,6 +72,8 @@ function taken({ patches }, config) {
   const all = Array.from({ length: grey.length / size }, (_, i) => grey.subarray(i * size, (i + 1) * size));
   return [title(TEXT.pieces.wrong), laid(pictures(all, config), config, "live-laid.apart")];
 }
+
+const mean = (numbers) => numbers.reduce((sum, value) => sum + value, 0) / numbers.length;
 
 function score(label, accuracy, kind) {
   const fill = h(`span.fill.${kind}`, { style: `width: ${100 * accuracy}%` });
@@ -159,10 +161,12 @@ export function experiment(root, name, { config, measured: rows, images }) {
     buttons.forEach((button, i) => button.setAttribute("aria-pressed", judged && GUESSES[i] === guess.kind));
     barsBefore.show(empty ? undefined : before);
     barsAfter.show(empty ? undefined : after);
-    if (name !== "shuffleBag") // the same before and after, as the bars show
-      scores.replaceChildren(title(TEXT.guess.accuracy(images)),
-        score(TEXT.guess.before, measured(rows, "healthy"), "before"),
-        score(TEXT.guess.after, measured(rows, name, choices), "after"));
+    if (name !== "shuffleBag") { // the same before and after, as the bars show
+      const [healthy] = measured(rows, "healthy"), found = measured(rows, name, choices), several = found.length > 1;
+      scores.replaceChildren(title(TEXT.guess.accuracy(images)), score(TEXT.guess.before, healthy, "before"),
+        score(several ? TEXT.guess.mean(found.length) : TEXT.guess.after, mean(found), "after"),
+        ...(several ? [h("p.quiet", {}, TEXT.guess.orders(found))] : []));
+    }
     const story = shuffles && equal(before, after) ? TEXT.guess.happened.unchanged(best(after)) : told(before, after);
     const called = guess.kind === happened(before, after) ? TEXT.guess.right : TEXT.guess.wrong;
     verdict.replaceChildren(...(empty ? [TEXT.guess.empty] : judged ? [h("strong", {}, called), ` ${story}`] : [story]));

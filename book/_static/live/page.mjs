@@ -19,9 +19,13 @@ const slots = Object.fromEntries([...document.querySelectorAll("[data-live=page]
 const models = {}, shown = new Map(), inView = new Set(), stale = new Set();
 const state = { strokes: [], image: null, pixels: null, empty: true, model: null, trace: null, lit: 0, query: 0, block: 0, head: 0 };
 
-/** Fetches a model's file, once; a file that is lacking or damaged is an error. */
-async function load(name) {
-  if (models[name]) return models[name];
+/** A model, fetched once. A file that is lacking or damaged is an error, and asked for again the next time. */
+function load(name) {
+  const failed = (error) => { delete models[name]; throw error; };
+  return (models[name] ??= fetched(name).catch(failed));
+}
+
+async function fetched(name) {
   const file = `${name}.js`;
   await new Promise((resolve, reject) => {
     const gone = () => reject(new Error(TEXT.missing(file)));
@@ -29,7 +33,7 @@ async function load(name) {
   });
   const found = globalThis.models?.[name];
   if (!found) throw new Error(TEXT.missing(file));
-  return (models[name] = { ...loadModel(found), name, measured: found.measured, images: found.images });
+  return { ...loadModel(found), name, measured: found.measured, images: found.images };
 }
 
 function fail(error) {
@@ -67,6 +71,12 @@ function schedule() {
   });
 }
 
+/** In view or not. */
+function showAll() {
+  stale.clear();
+  for (const show of shown.values()) show(state);
+}
+
 // The sheet, and the bar that goes along ---------------------------------------------------------------------------
 
 /** The likeliest digit, and its probability. */
@@ -74,11 +84,13 @@ const answer = ({ probabilities }) => [best(probabilities), Math.max(...probabil
 
 function drawPanel(root) {
   const variants = Array(10).fill(0), seen = h("canvas.live-seen", { role: "img", "aria-label": TEXT.pad.seen });
-  const says = h("p.live-says", { "aria-hidden": "true" }), heard = h("p.live-heard", { role: "status" }), answers = bars(TEXT.pad.answers);
-  const note = h("p.quiet.live-note"), sheet = pad((strokes, finished) => {
+  const says = h("p.live-says", { "aria-hidden": "true" }, TEXT.loading), heard = h("p.live-heard", { role: "status" }, TEXT.loading);
+  const answers = bars(TEXT.pad.answers), note = h("p.quiet.live-note");
+  let finished;
+  const sheet = pad((strokes, over) => {
     note.textContent = sheet.sheet.classList.contains("ours") ? TEXT.pad.ours : "";
-    update({ strokes: strokes.map((points) => points.slice()) });
-    if (finished && state.trace) heard.textContent = state.empty ? TEXT.pad.nothing : TEXT.pad.heard(...answer(state.trace));
+    finished = over;
+    update({ strokes });
   });
   const example = (digit, greets = false) => {
     sheet.show(EXAMPLES[digit][variants[digit]++ % EXAMPLES[digit].length], true, greets);
@@ -97,13 +109,14 @@ function drawPanel(root) {
   return ({ image, trace, empty }) => {
     paintGrey(seen, 28, image);
     answers.show(empty ? undefined : trace.probabilities);
-    const [digit, sure] = answer(trace);
+    const [digit, sure] = answer(trace), told = empty ? TEXT.pad.nothing : TEXT.pad.heard(digit, sure);
+    if (finished && heard.textContent !== told) heard.textContent = told;
     says.replaceChildren(...(empty ? [h("b", {}, TEXT.pad.empty)] : [h("b", {}, String(digit)), h("span", {}, TEXT.pad.sure(sure))]));
   };
 }
 
 function barPanel(root) {
-  const { element, canvas, light } = thumb(), reads = h("b"), which = h("span");
+  const { element, canvas, light } = thumb(), reads = h("b", {}, TEXT.loading), which = h("span");
   const redraw = (event) => { // to the sheet itself: a link would give the title the focus, and its outline
     event.preventDefault();
     const sheet = slots.draw.querySelector(".live-sheet");
@@ -143,17 +156,22 @@ function build(model) {
   shown.set("break", chooser(slots.break, REPAIRS, model));
   Object.assign(state, { lit: inkiest(state), query: 0, block: 0, head: 0 });
   for (const slot of Object.values(slots)) slot.dataset.state = "ready";
-  for (const show of shown.values()) show(state); // in view or not: nothing is to change its height later
+  showAll(); // nothing is to change its height later
 }
 
 function sizes() {
   const said = h("p.quiet", { role: "status" });
+  let wanted;
   const choose = async (name) => {
-    said.textContent = models[name] ? "" : TEXT.patches.fetching;
+    wanted = name;
+    said.textContent = TEXT.patches.fetching;
     try {
-      build(await load(name));
+      const model = await load(name);
+      if (name !== wanted) return; // another one was chosen meanwhile
+      build(model);
       said.textContent = "";
     } catch (error) { // the page goes on with the model that it has
+      if (name !== wanted) return;
       said.textContent = `${error.message}.`;
       slots.sizes.querySelector(`[value="${state.model.name}"]`).checked = true;
     }
@@ -174,6 +192,7 @@ async function start() {
     build(await load(LARGE));
     sizes();
     onTheme(() => update({}));
+    addEventListener("beforeprint", showAll);
   } catch (error) { fail(error); }
 }
 

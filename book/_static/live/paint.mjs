@@ -1,16 +1,16 @@
 // Numbers as colours: one colour per thing, as in the book's figures, from the style sheet of the page.
 
-let known = {};
+const known = {};
 
 /** Red, green and blue of the custom property --NAME, which holds six hexadecimal digits. */
 function colour(name) {
-  const written = () => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`);
-  return (known[name] ??= written().match(/[\da-f]{2}/gi).map((pair) => parseInt(pair, 16)));
+  const root = document.documentElement, written = () => getComputedStyle(root).getPropertyValue(`--${name}`);
+  return (known[`${root.dataset.theme} ${name}`] ??= written().match(/[\da-f]{2}/gi).map((pair) => parseInt(pair, 16)));
 }
 
 /** Calls `draw` whenever the theme has changed: what was painted has the other theme's colours. */
 export function onTheme(draw) {
-  new MutationObserver(() => { known = {}; draw(); }).observe(document.documentElement, { attributeFilter: ["data-theme"] });
+  new MutationObserver(draw).observe(document.documentElement, { attributeFilter: ["data-theme"] });
 }
 
 function fill(canvas, columns, values, rgba) {

@@ -41,8 +41,9 @@ function tokensPanel(root, { config, parts }, update) {
   const grid = tokenTiles(config, TEXT.tokens.grid, { onChoose: (lit) => update({ lit }), onPoint: (lit) => update({ lit }) });
   const dim = config.embed_dim, line = () => ({ strip: h("canvas.live-strip"), said: h("span") });
   const content = line(), position = line(), sum = line();
+  const full = h("p.quiet", {}, TEXT.tokens.full(STRONG));
   const shown = ({ strip, said }, sign) => h("div.live-term", {}, h("b", { "aria-hidden": "true" }, sign), strip, said);
-  root.replaceChildren(h("div.live-pair", {}, grid.element, h("div.live-terms", {}, shown(content, ""), shown(position, "+"), shown(sum, "="))));
+  root.replaceChildren(h("div.live-pair", {}, grid.element, h("div.live-terms", {}, shown(content, ""), shown(position, "+"), shown(sum, "="), full)));
   return (state) => {
     const { trace, lit } = state, row = (x) => x.subarray(lit * dim, (lit + 1) * dim), kind = lit === 0 ? "class-token" : "projection";
     paintPatches(grid, state);
@@ -62,7 +63,7 @@ const lengths = (x, dim) => Array.from({ length: x.length / dim }, (_, i) => Mat
 function streamPanel(root, model) {
   const { depth, embed_dim: dim, num_classes } = model.config, [, gw] = gridOf(model.config);
   const stages = [TEXT.stream.start, ...Array.from({ length: depth }, (_, b) => TEXT.stream.layer(b + 1))].map((name) => {
-    const map = thumb(), length = h("td.number"), answer = h("td"), cells = Array.from({ length: num_classes }, () => h("td.cell"));
+    const map = thumb(), length = h("td.number"), answer = h("td.answer"), cells = Array.from({ length: num_classes }, () => h("td.cell.answer"));
     return { row: h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, map.element), length, answer, ...cells), map, length, answer, cells };
   });
   const digits = Array.from({ length: num_classes }, (_, digit) => h("th.cell", { scope: "col" }, String(digit)));
@@ -70,10 +71,13 @@ function streamPanel(root, model) {
   const heads = [stage, all, length, answer].map((name) => h("th", { scope: "col" }, name));
   const table = h("table.live-table", {}, h("caption", {}, caption),
     h("thead", {}, h("tr", {}, ...heads, ...digits)), h("tbody", {}, ...stages.map(({ row }) => row)));
-  root.replaceChildren(h("div.live-scroll", { tabindex: 0, role: "region", "aria-label": caption }, table));
-  return ({ trace, lit }) => {
+  const scale = h("p.quiet");
+  root.replaceChildren(h("div.live-scroll", { tabindex: 0, role: "region", "aria-label": caption }, table), scale);
+  return ({ trace, lit, empty }) => {
+    root.classList.toggle("empty", empty);
     const streams = [trace.tokens, ...trace.blocks.map(({ out }) => out)].map((x) => lengths(x, dim));
     const longest = Math.max(...streams.flatMap((all) => all.slice(1)));
+    scale.textContent = TEXT.stream.scale(longest);
     answersOnTheWay(model, trace).forEach((probabilities, stage) => {
       const { map, length, answer, cells } = stages[stage], digit = best(probabilities);
       paint(map.canvas, gw, streams[stage].slice(1), "projection", longest);
@@ -92,14 +96,18 @@ function logitsPanel(root, { config }) {
   const rows = Array.from({ length: config.num_classes }, (_, digit) => {
     const logit = h("td.number"), bar = h("span"), probability = h("td.number"), fill = h("span.fill");
     const drawn = [["td.signed", bar], ["td.track", fill]].map(([cell, shape]) => h(cell, { "aria-hidden": "true" }, shape));
-    const row = h("tr", {}, h("th", { scope: "row" }, String(digit)), logit, drawn[0], probability, drawn[1]);
+    const cells = [logit, drawn[0], probability, drawn[1]], row = h("tr", {}, h("th", { scope: "row" }, String(digit)), ...cells);
+    for (const cell of cells) cell.classList.add("answer");
     return { row, logit, bar, probability, fill };
   });
   const { digit, logit, probability } = TEXT.logits;
   const names = [digit, logit, probability].map((name, i) => h("th", { scope: "col", colspan: i ? 2 : 1 }, name));
-  root.replaceChildren(h("table.live-table.live-logits", {}, h("caption", {}, TEXT.logits.caption),
+  const caption = h("caption");
+  root.replaceChildren(h("table.live-table.live-logits", {}, caption,
     h("thead", {}, h("tr", {}, ...names)), h("tbody", {}, ...rows.map(({ row }) => row))));
-  return ({ trace: { logits, probabilities } }) => {
+  return ({ trace: { logits, probabilities }, empty }) => {
+    root.classList.toggle("empty", empty);
+    caption.textContent = empty ? TEXT.logits.empty : TEXT.logits.caption;
     const largest = Math.max(...logits.map(Math.abs));
     rows.forEach(({ row, logit, bar, probability, fill }, digit) => {
       const part = logits[digit] / largest;
@@ -107,7 +115,7 @@ function logitsPanel(root, { config }) {
       bar.style.cssText = `left: ${50 + Math.min(part, 0) * 50}%; width: ${Math.abs(part) * 50}%`;
       probability.textContent = TEXT.percent(probabilities[digit]);
       fill.style.width = `${100 * probabilities[digit]}%`;
-      row.classList.toggle("best", digit === best(probabilities));
+      row.classList.toggle("best", !empty && digit === best(probabilities));
     });
   };
 }

@@ -17,8 +17,12 @@ export function python(root) {
   const code = h("code"), copied = h("span", { role: "status" });
   const copy = async () => {
     getSelection().selectAllChildren(code);
-    await navigator.clipboard.writeText(code.textContent);
-    copied.textContent = TEXT.code.copied;
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+      copied.textContent = TEXT.code.copied;
+    } catch { // not allowed, or the page didn't come by https: the text is selected
+      copied.textContent = TEXT.code.selected;
+    }
   };
   root.replaceChildren(
     h("div.live-code", { tabindex: 0, role: "region", "aria-label": TEXT.code.label }, h("pre", {}, code)),

@@ -26,7 +26,7 @@ export function paintPatches(grid, { image, model: { config } }) {
 
 /** A small picture with a box around one patch: its canvas, and a function that moves the box. */
 export function thumb() {
-  const canvas = h("canvas"), lit = h("span.live-lit");
+  const canvas = h("canvas"), lit = h("span.live-lit", { hidden: true });
   const light = (token, config) => {
     const [gh, gw] = gridOf(config), [row, column] = [Math.floor((token - 1) / gw), (token - 1) % gw];
     lit.hidden = token === 0;

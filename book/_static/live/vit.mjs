@@ -43,11 +43,12 @@ export function layerNorm(x, { weight, bias }, eps = NORM_EPS) {
   return y;
 }
 
-/** The error function, off by at most 1.5e-7. Source: Abramowitz and Stegun, 7.1.26. */
+/** The error function to double precision: its series without cancellation. Source: Abramowitz and Stegun, 7.1.6. */
 export function erf(x) {
-  const t = 1 / (1 + 0.3275911 * Math.abs(x));
-  const series = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))));
-  return Math.sign(x) * (1 - series * Math.exp(-x * x));
+  if (Math.abs(x) >= 6) return Math.sign(x); // 2e-17 from it
+  let sum = x, term = x;
+  for (let odd = 3; Math.abs(term) > 1e-17 * Math.abs(sum); odd += 2) sum += term *= (2 * x * x) / odd;
+  return (2 / Math.sqrt(Math.PI)) * Math.exp(-x * x) * sum;
 }
 
 export const gelu = (x) => x.map((value) => (value * (1 + erf(value / Math.SQRT2))) / 2);

@@ -41,8 +41,8 @@ figure("attention", (stage, data, text) => {
   const dots = names.map((name, i) => h("g", {}, h("circle", { r: 0.42, class: "fig-attention" }), h("text", { ...BESIDE[i], class: "fig-attention-ink" }, name)));
   const handles = names.map((name, i) => h("g", {
     class: "fig-handle", tabindex: 0, role: "slider", "aria-label": say(text.valueOf, { name }), "aria-valuemin": LOW + 1, "aria-valuemax": HIGH - 1,
-    onpointerdown: (event) => event.currentTarget.setPointerCapture(event.pointerId),
-    onpointermove: (event) => { if (event.currentTarget.hasPointerCapture(event.pointerId)) move(i, pointed(event)); },
+    onpointerdown: (event) => { if (!event.button) event.currentTarget.setPointerCapture(event.pointerId); },
+    onpointermove: (event) => { if (event.buttons && event.currentTarget.hasPointerCapture(event.pointerId)) move(i, pointed(event)); },
     onkeydown: (event) => {
       const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
       if (!step) return;

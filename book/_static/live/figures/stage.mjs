@@ -48,19 +48,30 @@ export function viridis(share) {
 }
 
 /** The data that a figure's own file brings. A page from disk may load nothing but a script. */
-const brought = (address, name) => new Promise((resolve, reject) => document.head.append(h("script", {
-  src: address, onload: () => resolve(globalThis.liveFigures[name]), onerror: () => reject(new Error(`${address} is missing`)),
-})));
+async function brought(address, name) {
+  await new Promise((done) => document.head.append(h("script", { src: address, onload: done, onerror: done })));
+  const found = globalThis.liveFigures?.[name];
+  if (!found) throw new Error(`${address} is missing or damaged`);
+  return found;
+}
 
-/** Has a figure's button start it: `draw` gets the empty stage, the data and the words, once. */
+/** Has a figure's button start it: `draw` gets the empty stage, the data and the words, once; and again where it failed. */
 export function figure(name, draw) {
   for (const root of document.querySelectorAll(`[data-live="figures/${name}"]`)) {
     const [control, stage, given] = [".fig-switch", ".fig-stage", "script"].map((part) => root.querySelector(part));
     const { data, text, later } = JSON.parse(given.textContent);
-    const start = async () => draw(stage, later ? { ...data, ...(await brought(later, name)) } : data, text);
+    let started = false;
+    const start = async () => {
+      started = true;
+      stage.replaceChildren(h("p.fig-loading", { role: "status" }, text.loading));
+      const whole = later ? { ...data, ...(await brought(later, name)) } : data;
+      stage.replaceChildren();
+      await draw(stage, whole, text);
+    };
+    const fail = (error) => { started = false; stage.textContent = `${text.failed} (${error.message})`; };
     control.addEventListener("click", () => {
       const live = root.classList.toggle("is-live");
-      if (live && !stage.hasChildNodes()) start().catch((error) => { stage.textContent = `${text.failed} (${error.message})`; });
+      if (live && !started) start().catch(fail);
       stage.hidden = !live;
       control.setAttribute("aria-expanded", live);
       control.textContent = live ? text.stop : text.start;

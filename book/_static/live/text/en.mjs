@@ -50,6 +50,7 @@ export const EN = {
     content: (i) => (i === 0 ? "learned, the same for every image" : "its pixels, projected to 96 numbers"),
     position: (i) => (i === 0 ? "no position: zeros" : `position ${i}: sines and cosines of its row and column`),
     sum: "the token",
+    full: (number) => `Full colour: ${number} or more, and −${number} or less.`,
   },
   attention: {
     queries: "Who asks? Choose the query",
@@ -58,6 +59,8 @@ export const EN = {
     layer: (layer) => `layer ${layer}`,
     weights: (layer, head, i) => `Where ${token(i)} looks, in layer ${layer}, head ${head}`,
     scale: (most) => `A map’s strongest colour is its own largest weight, here ${percent(most)}.`,
+    strongest: "Below each map, the weight of its strongest patch.",
+    upTo: (head, weight) => `${head}, strongest patch ${percent(weight)}`,
     weight: (i, weight) => `${token(i)}, weight ${percent(weight)}`,
     query: (i) => `query of ${token(i)}`,
     key: (i) => `key of ${token(i)}`,
@@ -65,15 +68,18 @@ export const EN = {
     dot: "q · k: multiply pair by pair, add up",
     score: (size, heads) => `÷ √${size}: the score. (${heads} heads share ${size * heads} numbers, ${size} each.)`,
     softmax: (n) => `softmax over ${n} scores (${n - 1} patches, 1 class token): the weight`,
+    full: (what, largest) => `${what}. Full colour: ±${number(largest)}`,
     out: (n) => `the sum of all ${n} values, each times its weight: what the head hands on`,
   },
   stream: {
     caption: "The class token after each layer, and the answer that the classifier would read off it there. A token’s length is the root of the sum of its squared numbers. Each layer adds to the tokens: the stronger the grey of a patch, the longer its token has become.",
     stage: "after", start: "the start", layer: (b) => `layer ${b}`,
+    scale: (longest) => `The strongest grey is a length of ${number(longest, 1)}.`,
     lengths: "lengths of the patches", length: "its own length", answer: "it would say",
   },
   logits: {
     caption: "Ten scores, and the softmax of them.",
+    empty: "The sheet is empty. Draw a digit, and here are its ten scores.",
     digit: "digit", logit: "logit", probability: "probability",
   },
 
@@ -87,7 +93,8 @@ export const EN = {
       less: (digit, before, after) => `It still says ${digit}, but went from ${percent(before)} to ${percent(after)}.`,
       other: (digit, before) => `It now says ${digit}, where it said ${before}.`,
     },
-    before: "before", after: "after",
+    before: "before", after: "after", mean: (count) => `mean of ${count}`,
+    orders: (accuracies) => `${accuracies.length} other orders, each the same for all images: ${accuracies.map(percent).join(", ")}.`,
     accuracy: (images) => `Right on ${images.toLocaleString("en")} test images`,
     empty: "Draw a digit first.",
   },
@@ -169,6 +176,6 @@ export const EN = {
 
   code: {
     label: "Python for your digit",
-    copy: "Copy", copied: "Copied",
+    copy: "Copy", copied: "Copied", selected: "Selected: copy it with Ctrl+C",
   },
 };
