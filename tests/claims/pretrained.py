@@ -229,8 +229,9 @@ def what_images_were_worth():
     claim("each of their trainings takes about a quarter of the time", near(times, 0.25, 0.05))
     claim("with 100 of each the probe reads 16 %", whole(drawings, probe, 100) == 16)
     borrowed, own = right[drawings][everything][100], right[drawings][scratch][100]
-    claim("training all weights gets 54 %", whole(drawings, everything, 100) == 54 and min(borrowed) > max(own))
-    claim("from scratch 48 %", whole(drawings, scratch, 100) == 48)
+    claim("training all weights gets 53 %, from scratch 46 %", whole(drawings, everything, 100) == 53)
+    claim(None, whole(drawings, scratch, 100) == 46)
+    claim("leads in each draw", all(one > other for one, other in zip(borrowed, own, strict=True)))
     rates = by_task(rows, "rate")[drawings][everything][100]
     claim("they're a better start, at the recipe's full rate", set(rates) == {1.0})
     claim("With 10, all guess", max(max(ways[10]) for ways in right[drawings].values()) < 0.15)
