@@ -215,11 +215,11 @@ def test_six_writers_lose_no_row(tmp_path):
 
 
 def test_a_run_whose_row_could_not_be_written_is_not_trained_again(tmp_path, monkeypatch):
-    def full(path, content):
+    def full(path, row):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match=r"No space left on device: '.*small\.jsonl'"):
-        patch.setattr(sweeps, "write_whole", full)
+        patch.setattr(sweeps, "append_row", full)
         run_sweep("small", SMALL, tmp_path, only=["base"], seeds=[0], progress=False)
     monkeypatch.setattr(sweeps, "run_recipe", lambda *given, **options: pytest.fail("was run again"))
     (row,) = run_sweep("small", SMALL, tmp_path, only=["base"], seeds=[0], progress=False)

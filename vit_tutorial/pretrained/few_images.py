@@ -22,7 +22,7 @@ from vit_tutorial.runs import FOLDER, append_row, attend_for, load_recorded, pro
 from vit_tutorial.training.loop import evaluate
 from vit_tutorial.validate import check_int
 
-RECORDED = FOLDER / "sweeps" / "few-images.jsonl"
+RECORDED = FOLDER / "few-images" / "rows.jsonl"
 DRAWS = 3
 RATES = (0.1, 0.3, 1.0)  # of the recipe's learning rate, for weights that are trained further
 ENOUGH = 100  # so many validation images choose a rate for all draws; fewer choose for their own draw only
