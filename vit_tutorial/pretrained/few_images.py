@@ -205,18 +205,21 @@ def summary(rows: Iterable[dict]) -> dict[str, list]:
 def expected(per_class: int) -> list[str]:
     """Lines that say what was measured with about ``per_class`` images of each class, to print before a training.
 
+    A task that was measured with ten times as many or as few only is left out, unless none is nearer.
+
     Raises:
         ValueError: if ``per_class`` is below 1.
     """
     check_int("per_class", per_class, 1)
-    lines = []
+    by_distance = []
     for task, ways in by_task(load_few_images()).items():
-        nearest = min(ways["from scratch"], key=lambda size: abs(math.log(size / per_class)))
+        distance, nearest = min((abs(math.log10(size / per_class)), size) for size in ways["from scratch"])
         means = {way: sum(found[nearest]) / len(found[nearest]) for way, found in ways.items() if nearest in found}
         told = ", ".join(f"{way} {mean:.0%}" for way, mean in means.items())
-        lines.append(f"  {TASKS[task].title}, {nearest:,} images a class: {told}")
+        by_distance.append((distance, f"  {nearest:,} images a class, {TASKS[task].title}: {told}"))
+    closest = min(distance for distance, _ in by_distance)
     return [
-        "for comparison, what a small model got from scratch and with borrowed weights (chapter 9):",
-        *lines,
+        "for comparison, what a small model got on 32×32 pixels, from scratch and with borrowed weights (chapter 9):",
+        *(line for distance, line in by_distance if distance <= max(closest, 1)),  # not ten times as many, or as few
         "  this command trains from scratch; chapter 9 shows how to borrow weights",
     ]
