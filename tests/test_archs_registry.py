@@ -36,11 +36,14 @@ PARTS = {
     "patient:head on all tokens": patients.HeadOnAllTokens,
     "patient:no position on the class token": patients.NoClassPosition,
     "patient:softmax over the wrong axis": ViT,
+    "patient:heads without a transpose": patients.ReshapedHeads,
+    "patient:random while evaluating": patients.AlwaysDropout,
 }
 
 
 def config_of(arch: str) -> ViTConfig:
-    return replace(CONFIG, final_norm=arch not in ("post-norm", "patient:no final norm"))
+    drop_rate = 0.1 if arch == "patient:random while evaluating" else 0.0
+    return replace(CONFIG, final_norm=arch not in ("post-norm", "patient:no final norm"), drop_rate=drop_rate)
 
 
 def build(arch: str) -> nn.Module:

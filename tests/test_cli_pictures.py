@@ -13,8 +13,12 @@ from fake_data import write_image, write_tree
 from PIL import Image
 
 from vit_tutorial.cli import main
+from vit_tutorial.data.copies import look_alikes
 from vit_tutorial.data.folders import split_folder
 from vit_tutorial.pretrained.few_images import expected
+from vit_tutorial.recipes import load_split
+from vit_tutorial.runs import load_recorded
+from vit_tutorial.training.loop import evaluate
 
 TINY = ["--epochs=1", "--quiet", "--device=cpu", "--model.depth=1", "--model.embed-dim=12"]
 
@@ -74,7 +78,13 @@ def test_the_same_picture_in_another_format_is_asked_about(own_folder, capsys):
     test = json.loads((own_folder / "runs/photos/metrics.json").read_text())["test"]
     trained = {int(Path(file).stem) for file in split_folder(own_folder / "set")["train"].files}
     assert test["look_alikes"] == len(trained & {33, 34, 35}) > 1  # the others are for validation
-    assert f"{test['look_alikes']} test images look like a training image" in capsys.readouterr().out
+    model, recipe = load_recorded(Path("runs/photos"))
+    images, set_ = load_split(recipe, "train").images, load_split(recipe, "test")
+    unlike = set_[~look_alikes(images, set_.images)]
+    assert test["accuracy_unlike"] == pytest.approx(evaluate(model, unlike, recipe)["accuracy"])
+    main(["evaluate", "photos", "--device=cpu"])
+    said = f"{test['look_alikes']} test images look like a training image, .*; {test['accuracy_unlike']:.2%} on the"
+    assert len(re.findall(rf"{said} {7 - test['look_alikes']} others", capsys.readouterr().out)) == 2
 
 
 def test_classes_from_a_table(own_folder, capsys):
@@ -110,7 +120,8 @@ def test_a_warning_is_one_line_without_code(capsys, own_folder):
     assert done.stderr.count("skipped 1 .txt") == 1  # though each split is asked for by itself
 
 
-def test_files_that_are_no_images_are_all_named_before_anything_trains(own_folder):
+def test_files_that_are_no_images_are_all_named_before_anything_trains(own_folder, capsys):
+    """And the data command goes on with the next folder."""
     write_tree(own_folder / "set", ("cat", "dog"), 30)
     (own_folder / "set/cat/003.png").write_text("<!doctype html>")
     (own_folder / "set/dog/007.png").write_bytes(b"")
@@ -118,11 +129,19 @@ def test_files_that_are_no_images_are_all_named_before_anything_trains(own_folde
     message = (
         r"3 files can't be read as images: \S+003.png is a web page .*007.png is empty.*020.png is a photograph in HEIC"
     )
-    for command in (["data", "folder:set"], ["train", "photos", "--dataset=folder:set", "--quiet", "--device=cpu"]):
+    write_tree(own_folder / "other", ("ape", "bee"), 10)
+    for command in (
+        ["train", "photos", "--dataset=folder:set", "--quiet", "--device=cpu"],
+        ["data", "folder:set", "folder:nope", "folder:set/cat", "folder:other"],
+    ):
         with pytest.raises(SystemExit) as error:
             main(command)
         assert re.search(message, error.value.code)
     assert not (own_folder / "runs").exists()
+    assert "\nvit-tutorial: set/cat has no folder for each class" in error.value.code
+    assert error.value.code.endswith("\nvit-tutorial: missing, and cannot be fetched: folder:nope")
+    said = capsys.readouterr().out
+    assert "folder:set: 2 classes: cat 30, dog 30\n" in said and "folder:other: 2 classes: ape 10, bee 10\n" in said
 
 
 def test_names_with_anything_in_them(own_folder, capsys):
@@ -148,3 +167,40 @@ def test_a_folder_is_told_what_so_many_images_were_worth(own_folder, capsys):
     assert "\n".join(wanted) + "\n" in out
     main(["train", "digits", *loud])
     assert wanted[0] not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("most", "refused"), [(2000, False), (1199, True)])
+def test_a_photograph_of_many_pixels_is_no_attack(own_folder, monkeypatch, recwarn, most, refused):
+    """PIL warns of one above its limit, and refuses it from twice that on."""
+    image = np.full((40, 60), 255, np.uint8)
+    image[10:30, 28:32] = 0
+    Image.fromarray(image).save(own_folder / "a.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", most)
+    if refused:
+        with pytest.raises(SystemExit, match=r"a\.png has 2,400 pixels, more than the 2,398 that are read"):
+            main(["predict", "digits", "a.png", "--device=cpu"])
+    else:
+        main(["predict", "digits", "a.png", "--device=cpu"])
+    assert not [str(warning.message) for warning in recwarn]
+
+
+@pytest.mark.parametrize("run", ["digits", "photos"])
+def test_one_of_many_images_stops_no_other(own_folder, capsys, run):
+    if run == "photos":
+        write_tree(own_folder / "set", ("cat", "dog"), 10)
+        main(["train", "photos", "--dataset=folder:set", *TINY])
+    ink = np.zeros((8, 8), np.uint8)
+    ink[1:7, 3:5] = 255
+    for name in ("a.png", "c.png"):
+        Image.fromarray(ink).save(own_folder / name)
+    (own_folder / "b.png").write_text("<html>")
+    capsys.readouterr()
+    main(["predict", run, "a.png", "c.png", "--device=cpu"])
+    alone = capsys.readouterr().out
+    with pytest.raises(SystemExit) as error:
+        main(["predict", run, "a.png", "b.png", "nope.png", "c.png", "--maps=maps.png", "--device=cpu"])
+    assert capsys.readouterr().out == alone + "maps: maps.png\n" and alone.count(".png: ") == 2
+    message = r"vit-tutorial: 2 files can't be read as images: b\.png is a web page .*; there is no file nope\.png"
+    assert re.fullmatch(message, error.value.code)
+    with pytest.raises(SystemExit, match=r"^vit-tutorial: b\.png is a web page"):
+        main(["predict", run, "b.png", "--device=cpu"])

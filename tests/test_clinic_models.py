@@ -1,8 +1,10 @@
 """Models as people write them: what they return, what they take, what in them is random, not finite or not a module."""
 
+import random
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import timm
 import torch
@@ -13,8 +15,10 @@ from torch import nn
 
 from vit_tutorial import ViT, ViTConfig, diagnose
 from vit_tutorial.clinic import NOT_FINITE, RANDOM, TESTS
-from vit_tutorial.clinic.examined import FAILURES, make_images, prepared
+from vit_tutorial.clinic.examined import prepared
+from vit_tutorial.clinic.inputs import make_images
 from vit_tutorial.clinic.symptoms import as_logits
+from vit_tutorial.clinic.trace import FAILURES
 
 CONFIG = ViTConfig(img_size=32, patch_size=8, num_classes=5, embed_dim=24, depth=2, num_heads=3)
 
@@ -189,10 +193,74 @@ def test_dropout_that_stays_on_is_named_and_the_rest_is_tested_without_it(kind, 
 
 
 @pytest.mark.parametrize("images", [None, torch.randn(4, 3, 32, 32)], ids=["none", "given"])
-def test_what_else_is_random_is_the_only_finding(images):
+def test_what_else_is_random_is_named_and_the_rest_is_tested_with_the_same_numbers(images):
     found = diagnose(with_behind_the_mlp(DropsPaths(), ViT(CONFIG)), images)
-    assert bugs(found) == [RANDOM] and "DropPath" in found[0].remedy and found.passed == []
-    assert set(found.not_run.values()) == {"with outputs that change by themselves it would mean nothing"}
+    assert bugs(found) == [RANDOM] and "DropPath" in found[0].remedy and "attention across the batch" in found.passed
+    assert (images is None) == ("row or size of the batch matters" not in found.not_run)
+    sick = with_behind_the_mlp(DropsPaths(), ViT(replace(CONFIG, final_norm=False)))
+    assert bugs(diagnose(sick, images)) == [RANDOM, "no final norm"]
+
+
+class SkipsRarely(nn.Module):
+    """Layer dropout, as a library has it: it doesn't ask whether it is training, and most passes are whole."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return x if random.random() < 0.1 else self.layer(x)
+
+
+class FreshClassToken(nn.Module):
+    """A class token made in forward: another one in each pass, and nothing trains it."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, images):
+        tokens = self.model.cut(images).flatten(2).mT
+        first = nn.Parameter(torch.randn(1, 1, 24)).expand(len(images), -1, -1)
+        return self.model.classes(self.model.body(torch.cat([first, tokens], dim=1) + self.model.places)[:, 0])
+
+
+def test_what_is_random_in_a_few_passes_is_found_and_no_neighbour_is_blamed():
+    model = Students()
+    model.body = SkipsRarely(model.body)
+    images, places = torch.randn(4, 3, 32, 32), np.random.get_state()[2]
+    state = torch.get_rng_state()
+    (finding,) = diagnose(model, images)
+    assert finding.bug == RANDOM and torch.equal(torch.get_rng_state(), state) and np.random.get_state()[2] == places
+
+
+def test_parameters_that_are_made_in_forward():
+    model = Students()
+    del model.first
+    found = diagnose(FreshClassToken(model))
+    assert bugs(found) == [RANDOM, "parameters that aren't registered"] and "(1, 1, 24)" in found[1].evidence
+
+
+class AttentionThatAlwaysDrops(nn.Module):
+    """Dropout of the fused kernel, told to drop in every mode."""
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.qkv, self.proj = heads, nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        q, k, v = rearrange(self.qkv(x), "b n (three h hd) -> three b h n hd", three=3, h=self.heads)
+        x = F.scaled_dot_product_attention(q, k, v, dropout_p=0.2)
+        return self.proj(rearrange(x, "b h n hd -> b n (h hd)"))
+
+
+def test_dropout_of_the_fused_kernel_is_found_and_its_weights_are_looked_at_without_it():
+    model = ViT(CONFIG)
+    for block in model.blocks:
+        block.attn = AttentionThatAlwaysDrops(24, 3)
+    found = diagnose(model)
+    assert bugs(found) == [RANDOM] and "without dropout they are the same" in found[0].evidence
+    assert "scale by √dim" in found.passed
 
 
 class Root(nn.Module):

@@ -9,10 +9,13 @@ from einops import rearrange
 from torch import nn
 
 from vit_tutorial import ViT, ViTConfig, plain_attention
+from vit_tutorial.attention import Attention
 from vit_tutorial.clinic import (
     PATIENTS,
+    AlwaysDroppingBlock,
     ColoursLastPatches,
     DeadNormBlock,
+    ReshapedHeads,
     ReshapedPatches,
     SequenceFirstAttention,
     SlicedHeads,
@@ -151,6 +154,45 @@ def test_a_class_token_without_a_position_learns_it_by_itself():
     torch.testing.assert_close(sick(images), healthy(images), rtol=1e-4, atol=1e-5)
 
 
+def test_reshaped_heads_are_the_right_ones_if_token_and_features_already_lie_head_by_head():
+    sick, healthy, x = ReshapedHeads(12, 3), Attention(12, 3), torch.randn(2, 6, 12)
+    healthy.load_state_dict(sick.state_dict())
+
+    def by_hand(x):
+        """Token after token of q, k and v laid out in a row, cut into as many equal pieces as there are heads."""
+        q, k, v = (part.flatten(1) for part in sick.qkv(x).chunk(3, dim=-1))
+        pieces = [[part.chunk(3, dim=1)[head].unflatten(1, (6, 4)) for part in (q, k, v)] for head in range(3)]
+        out = torch.cat([plain_attention(*piece).flatten(1) for piece in pieces], dim=1)
+        return sick.proj(out.unflatten(1, (6, 12)))
+
+    torch.testing.assert_close(sick(x), by_hand(x), rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(sick(x), healthy(x), atol=1e-2)
+    single = ReshapedHeads(12, 1)
+    healthy = Attention(12, 1)
+    healthy.load_state_dict(single.state_dict())
+    torch.testing.assert_close(single(x), healthy(x), rtol=1e-4, atol=1e-5)  # one head has nothing to transpose
+
+
+def test_reshaped_heads_keep_each_token_among_its_neighbours():
+    heads, x = ReshapedHeads(12, 3), torch.randn(1, 6, 12)
+    moved = heads(x + torch.eye(6)[3][None, :, None]) - heads(x)  # token 3 is one of the middle two
+    assert (moved.abs().amax(dim=-1)[0] > 1e-5).tolist() == [False, False, True, True, False, False]
+
+
+def test_dropout_that_stays_on_changes_the_answers_and_not_the_training():
+    config = replace(CONFIG, drop_rate=0.1)
+    sick, healthy, images = seeded("random while evaluating"), seeded("healthy", config), torch.randn(IMAGES)
+    assert sick.config == config and not torch.equal(sick(images), sick(images))
+    assert torch.equal(healthy(images), healthy(images))
+    trained = []
+    for model in (sick.train(), healthy.train()):
+        torch.manual_seed(0)
+        trained.append(model(images))
+    assert torch.equal(*trained)
+    calm = AlwaysDroppingBlock(24, 3).eval()  # at a rate of 0 there is nothing to draw
+    assert torch.equal(calm(torch.ones(1, 2, 24)), calm(torch.ones(1, 2, 24)))
+
+
 def test_a_batch_sized_class_token_depends_on_the_row():
     model = seeded("batch-sized class token")
     rows = model(torch.randn(1, 3, 12, 8).expand(model.ROWS + 1, -1, -1, -1))
@@ -175,6 +217,8 @@ IMPOSSIBLE = [
     ("no position on the class token", {"pos_embed": "none"}, "pool 'cls' and positions"),
     ("per-head slices", {"num_heads": 1}, "num_heads above 1"),
     ("softmax over the wrong axis", {"pool": "mean", "patch_size": (12, 8)}, "more than one token"),
+    ("heads without a transpose", {"num_heads": 1}, "num_heads above 1"),
+    ("heads without a transpose", {"pool": "mean", "patch_size": (12, 8)}, "more than one token"),
     ("colours last", {"in_chans": 1}, "in_chans above 1"),
     ("colours last", {"patch_size": 1}, "several pixels"),
     ("reshape without permute", {"patch_size": (4, 8), "in_chans": 1}, "more than one patch in a row"),
@@ -192,6 +236,6 @@ def test_unknown_patients_are_refused():
         make_patient("flu", CONFIG)
 
 
-def test_there_are_thirteen_and_healthy_is_the_vit():
-    assert len(PATIENTS) == 13 and all(name == patient.name for name, patient in PATIENTS.items())
+def test_there_are_fifteen_and_healthy_is_the_vit():
+    assert len(PATIENTS) == 15 and all(name == patient.name for name, patient in PATIENTS.items())
     assert type(seeded("healthy")) is ViT

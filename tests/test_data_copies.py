@@ -97,6 +97,19 @@ def test_a_picture_in_two_classes_is_named_and_never_tested(tmp_path):
     assert not both & (pictures(parts["test"]) | pictures(parts["val"]))
 
 
+def test_where_all_pictures_are_in_two_classes_they_are_tested_on_too(tmp_path):
+    """Nothing can be learned there, and a copy in another class is no help in a test."""
+    for label in ("ape", "bee"):
+        for number in range(9):
+            write(tmp_path / label / f"{number}.jpg", f"{number}")
+    message = r"ape.0\.jpg and bee.0\.jpg, and 8 more; so few others are there that they are tested on, too$"
+    with pytest.warns(UserWarning, match=message):
+        parts = split_folder(tmp_path)
+    assert all(set(part.labels.tolist()) == {0, 1} for part in parts.values())
+    found = [pictures(part) for part in parts.values()]
+    assert sum(map(len, found)) == len(set.union(*found)) == 9  # both copies are in the same split
+
+
 def test_where_the_splits_are_given_their_copies_are_counted_and_marked(tmp_path):
     own = tmp_path / "own"
     write_tree(own / "train", ("ape", "bee"), 10)

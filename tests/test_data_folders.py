@@ -1,9 +1,11 @@
 """Image folders: what is found, how it is split, and a cache that never lies."""
 
 import hashlib
+import io
 import json
 import os
 import shutil
+import warnings
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from fake_data import write_image, write_tree
 from vit_tutorial.data import Dataset, folders, load_dataset
 from vit_tutorial.data.folders import check_split, decode_cached, find_images, folder_changes, split_folder
 from vit_tutorial.data.images import ImageFiles, decode_all
+from vit_tutorial.data.layout import spelled_alike
 
 
 def value(dataset) -> list[int]:
@@ -46,7 +49,8 @@ def test_bad_trees(tmp_path):
         find_images(tmp_path, ("ape", "cat"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(
-        ValueError, match=r"empty holds no image\. Put images of the class into it, or move the folder elsewhere"
+        ValueError,
+        match=r"empty holds no image\. Put images of the class into it; if it is no class, move it else",
     ):
         find_images(tmp_path)
 
@@ -104,7 +108,7 @@ def test_each_class_is_in_each_split_and_no_training_image_is_ever_for_the_test(
 
 def test_a_class_with_fewer_images_than_splits(tmp_path):
     touch_tree(tmp_path / "own", {"bee": 2})
-    with pytest.raises(ValueError, match="own: no class has 3 images, one each for test, val, train"):
+    with pytest.raises(ValueError, match="own: no class has 3 different images, one each for test, val, train"):
         split_folder(tmp_path / "own")
     touch_tree(tmp_path / "own", {"ape": 9})
     with pytest.warns(UserWarning, match=r"own: classes with too few images for test, val: bee \(2\)$"):
@@ -145,6 +149,34 @@ def test_folders_whose_use_is_unclear(tmp_path):
         touch_tree(tmp_path / name, {"ape": 3})
     with pytest.raises(ValueError, match="has the folders val and valid; only one can be the validation images"):
         split_folder(tmp_path)
+
+
+def test_classes_that_are_spelled_alike_are_asked_about(tmp_path):
+    alike = ["ANGER and anger", "ÄRGER and ärger"]
+    assert spelled_alike(["ANGER", "anger", "fear", "ÄRGER", "ärger", "犬", "猫", "!", "%", "cat 1", "cat 2"]) == alike
+    touch_tree(tmp_path / "own", {"tabby_cat": 9, "Tabby Cat": 9, "fear": 9})
+    with pytest.warns(UserWarning, match=r"one by two names\? Tabby Cat and tabby_cat$"):
+        assert len(split_folder(tmp_path / "own")["train"].classes) == 3
+    touch_tree(tmp_path / "other", {"cat": 9, "cats": 9})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        split_folder(tmp_path / "other")
+
+
+def test_namesakes_are_counted_and_stay_together(tmp_path):
+    """A mask lies beside its picture; as a picture of its own it would be in another split."""
+    touch_tree(tmp_path, {"ape": 300, "bee": 100})
+    alone = {split: names(part) for split, part in split_folder(tmp_path).items()}
+    for number in range(300):
+        (tmp_path / f"ape/IMG_{number}.png").write_text(f"mask {number}")
+    with pytest.warns(
+        UserWarning, match=r"600 images have a namesake .* as ape.IMG_0\.jpg and ape.IMG_0\.png; if they are m"
+    ):
+        parts = split_folder(tmp_path)
+    for split, part in parts.items():
+        found = names(part)
+        assert found >= alone[split]  # no image has moved
+        assert found - alone[split] == {name.replace(".jpg", ".png") for name in alone[split] if name[:3] == "ape"}
 
 
 def test_what_is_skipped_is_counted(tmp_path):
@@ -304,14 +336,47 @@ def test_a_cache_older_than_the_folder_is_rebuilt(cached, change, expected):
     assert len(counted) == 2
 
 
+def method_of_nobody(data: bytes) -> bytes:
+    """A zip file that is packed in a way which Python doesn't know."""
+    return data.replace(b"PK\1\2" + data[data.find(b"PK\1\2") + 4 :][:6] + b"\0\0", b"PK\1\2\x14\3\x14\0\0\0\x63\0")
+
+
+def with_entries(**entries):
+    """A whole file with other entries in it."""
+
+    def damage(data: bytes) -> bytes:
+        with np.load(io.BytesIO(data)) as kept:
+            inside = {**kept, **entries}
+        file = io.BytesIO()
+        np.savez(file, **{name: value for name, value in inside.items() if value is not None})
+        return file.getvalue()
+
+    return damage
+
+
 @pytest.mark.parametrize(
-    "damage", [lambda data: data[: len(data) // 2], lambda data: data[:200] + b"\xff" * 50 + data[250:]]
+    "damage",
+    [
+        lambda data: data[: len(data) // 2],
+        lambda data: data[:200] + b"\xff" * 50 + data[250:],
+        method_of_nobody,
+        lambda data: b"",
+        lambda data: b"\x93NUMPY\1\0" + data[8:],
+        with_entries(images=np.array([None, "object"], dtype=object)),
+        with_entries(images=np.zeros((6, 3, 6, 8), np.float32)),
+        with_entries(images=np.zeros((5, 3, 6, 8), np.uint8)),
+        with_entries(images=None),
+        with_entries(mark=None),
+    ],
+    ids=["half", "overwritten", "method", "empty", "header", "objects", "floats", "fewer", "no images", "no mark"],
 )
 def test_a_damaged_cache_is_rebuilt(cached, damage):
     root, load, counted = cached
     images = load()
     cache = root / "cache/own.npz"
-    cache.write_bytes(damage(cache.read_bytes()))
+    before = cache.read_bytes()
+    cache.write_bytes(damage(before))
+    assert cache.read_bytes() != before
     assert torch.equal(load(), images)
     load()
     assert len(counted) == 2
@@ -338,6 +403,41 @@ def test_a_truncated_image_is_named_and_nothing_is_cached(cached):
     with pytest.raises(ValueError, match=r"bee/001.png is not a whole image, "):
         load()
     assert not (root / "cache").exists()
+
+
+def test_a_folder_that_did_not_change_is_not_looked_through_again(tmp_path, monkeypatch):
+    """Each training begins with it; only what was never decoded is looked at, and only what changed."""
+    write_tree(tmp_path / "own", ("ape", "bee"), 30)
+    looked = {"headers": [], "whole": []}
+
+    def see(kind, function):
+        monkeypatch.setattr(folders, function, lambda files: looked[kind].append(len(files)) or [])
+
+    see("headers", "check_headers")
+    see("whole", "find_faults")
+
+    def load(img_size=6, **options):
+        """As a training does; returns how many files it looked at."""
+        for each in looked.values():
+            each.clear()
+        parts = [
+            load_dataset(f"folder:{tmp_path / 'own'}", split, root=tmp_path, img_size=img_size, **options)
+            for split in ("train", "val", "test")
+        ]
+        return [len(part) for part in parts], list(looked["headers"]), list(looked["whole"])
+
+    (train, val, test), headers, whole = load()
+    assert (headers, whole) == ([60, val + test, test], [val + test])
+    assert load() == load(img_size=(3, 4)) == ([train, val, test], [0, 0, 0], [0])
+    assert load(memory=0) == ([train, val, test], [0, 0, 0], [])
+    written = split_folder(tmp_path / "own")["test"].files[0]
+    os.utime(written, (1, 1))
+    assert load() == ([train, val, test], [test, test, test], [test])
+    os.replace(written, tmp_path / "kept")
+    os.symlink(tmp_path / "nowhere", written)
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match=f"^{written} is not a file that can be opened$"):
+        load_dataset(f"folder:{tmp_path / 'own'}", "train", root=tmp_path, img_size=6)
 
 
 @pytest.mark.parametrize("memory", [2**30, 1])

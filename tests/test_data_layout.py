@@ -187,10 +187,13 @@ def test_images_without_folders(tmp_path):
 def test_a_single_class_is_refused_and_a_table_beside_it_named(tmp_path):
     """It would be 100 % right for ever."""
     write_tree(tmp_path / "set", ("images",), 12)
-    with pytest.raises(ValueError, match=r"a single class, 'images', .* two classes at least: make a folder for each$"):
+    with pytest.raises(
+        ValueError,
+        match=r"a single class, 'images', .* two .*: make a folder for each, or .* them with --labels$",
+    ):
         load_dataset(f"folder:{tmp_path / 'set'}", root=tmp_path)
     (tmp_path / "set/Labels.CSV").touch()
-    with pytest.raises(ValueError, match=r"for each, or name the table that has the classes: --labels \S+Labels\.CSV$"):
+    with pytest.raises(ValueError, match=r"for each, or name the table that has them: --labels \S+Labels\.CSV$"):
         load_dataset(f"folder:{tmp_path / 'set'}", root=tmp_path)
 
 
@@ -202,3 +205,18 @@ def test_no_advice_destroys(tmp_path):
         with pytest.raises(ValueError, match=f"holds no image.*{do}") as error:
             find_images(tmp_path)
         assert "move" in str(error.value) and not {"remove", "delete"} & set(str(error.value).lower().split())
+
+
+def test_a_folder_that_can_t_be_opened_is_left_out_and_told(tmp_path, monkeypatch):
+    write_tree(tmp_path, ("ape", "bee"), 3)
+    write_tree(tmp_path / "bee", ("locked",), 2)
+    scandir = os.scandir
+
+    def refuse(path):
+        if str(path).endswith("locked"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.warns(UserWarning, match=r"bee.locked cannot be opened, so it is left out: Permission denied$"):
+        assert len(find_images(tmp_path)[0]) == 6

@@ -1,5 +1,6 @@
 """Classes from a table: by its columns, named or guessed and told, and never by a guess that isn't told."""
 
+import os
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 from fake_data import write_image
 
-from vit_tutorial.data import load_dataset
+from vit_tutorial.data import load_dataset, tables
 from vit_tutorial.data.folders import split_folder
 from vit_tutorial.data.tables import read_labels
 
@@ -37,6 +38,8 @@ TABLES = {
     "the class first": "Category,image\ncat,000.png\ndog,001.png\ncat,002.png\n",
     "semicolons": "file;label\n000.png;cat\n001.png;dog\n002.png;cat\n",
     "tabs": "file\tlabel\n000.png\tcat\n001.png\tdog\n002.png\tcat\n",
+    "blanks": "0/000.png  cat\n1/001.png \tdog \n0/002.png   cat\n",
+    "blanks and a header": "file label\n0/000.png cat\n1/001.png dog\n0/002.png cat\n",
     "quotes and spaces": '"file", label\n"000.png", cat\n"001.png" ,dog\n002.png, cat \n\n',
     "columns called by numbers": "0,1\n0/000.png,cat\n1/001.png,dog\n0/002.png,cat\n",
     "no header": "000.png,cat\n001.png,dog\n002.png,cat\n",
@@ -57,6 +60,12 @@ def test_as_spreadsheets_write_it(photos, encoding):
     assert labels_of(photos, table, encoding=encoding) == {"000": "Kätzchen", "001": "犬"}
 
 
+def test_as_spreadsheets_on_windows_write_it(photos):
+    with pytest.warns(UserWarning, match=r"table\.csv is not in UTF-8, so it is read as Windows-1252; if letters with"):
+        found = labels_of(photos, "file;label\n000.png;Kätzchen\n001.png;–\n", encoding="cp1252")
+    assert found == {"000": "Kätzchen", "001": "–"}
+
+
 def test_the_guess_is_told_with_what_is_left_out(photos):
     message = (
         r"files from column 'f', classes from column 'label'; 2 images of 2 classes; left out: 3 images without a row, "
@@ -64,6 +73,23 @@ def test_the_guess_is_told_with_what_is_left_out(photos):
     )
     with pytest.warns(UserWarning, match=message):
         labels_of(photos, "f,label\n000.png,a\n001.png,b\n002.png,\n9.png,a\n8.png,b\n")
+
+
+def test_one_row_that_contradicts_another_stops_no_other(photos):
+    table = "f,label\n000.png,a\n001.png,b\n001,a\n002.png,b\n001.png,b\n"
+    message = r"2 images of 2 classes; left out: 3 images without a row, 1 image in two classes, such as '001' in 'b' "
+    with pytest.warns(UserWarning, match=message):
+        assert labels_of(photos, table) == {"000": "a", "002": "b"}
+
+
+def test_names_in_another_case_or_composed_otherwise(photos):
+    """As they come from Windows and from a Mac."""
+    write_image(photos / "images/0/IMG_7.JPG", 7)
+    write_image(photos / "images/0/ka\u0308tzchen.png", 8)
+    table = "file,label\nimg_7.jpg,a\nk\u00e4tzchen.png,b\nImages/0/000.PNG,b\n"
+    assert labels_of(photos, table) == {"IMG_7": "a", "ka\u0308tzchen": "b", "000": "b"}
+    write_image(photos / "more/img_7.jpg", 9)  # now each has its own name
+    assert labels_of(photos, "file,label\nimg_7.jpg,a\nIMG_7.JPG,b\n") == {"img_7": "a", "IMG_7": "b"}
 
 
 def test_named_columns(photos):
@@ -76,13 +102,17 @@ def test_named_columns(photos):
     ("table", "columns", "message"),
     [
         ("file,label,class\n000.png,1,cat\n", "", r"which column has the classes\? Name both with --label-columns, as"),
-        ("file,age,sex\n000.png,1,f\n", "", r"which column has the classes\? .* it has the columns file, age, sex$"),
+        ("day,file,sex\n1,000.png,f\n1,001.png,m\n", "", r"has the classes\? Name both with \S+, as in file,sex; it"),
+        ("sex,file,day\nf,000.png,1\nm,001.png,\n", "", r"as in file,sex; .* columns sex \(f, m\), .* day \(1\)$"),
+        ("id,file,in\n" + "".join(f"{40**9 + n},00{n}.png,\n" for n in range(6)), "", r"id \(6 values\), .*, in \(\)$"),
+        ("a.png 0.5 one\n000.png 1.0 one\n001.png 2.0 one\n", "", r"has the classes\? .* as in a.png,0.5; it has"),
         ("image,mask,label\n000.png,001.png,a\n", "", "which column has the files"),
         ("file,label\nx.png,a\n", "", r"no column names images in \S+set, with \[\['x\.png', 'a'\]\] as its first"),
         ("file,label\n000.png,a\n", "file,what", r"has no column 'what', only file, label$"),
         ("file,label\n000.png,a\n", "file", r"the columns of labels must be two names, as in file,class; got 'file'"),
         ("file,label\n000.png,a\n", "label,file", r"column 'label' names no image in"),
-        ("file,label\n000.png,a\n0/000.png,b\n", "", r"'0/000\.png' is in two classes, 'a' and 'b'"),
+        ("file,label\n000.png,a\n0/000.png,b\n", "", r"is in two classes, such as '0/000\.png' in 'a' and 'b'$"),
+        ("file,label\nmy photo 1.png,a\n", "", r"no column names images .*, with \[\['my photo 1\.png', 'a'\]\]"),
         ("file\n000.png\n", "", r"needs a column with files and one with classes; its first row is \['file'\]"),
         ("file,label\n", "", r"no column names images in \S+set, with \[\] as its first row$"),
         ("file,label\n", "file,label", r"column 'file' names no image in \S+set, with \[\] as its first row$"),
@@ -96,20 +126,26 @@ def test_what_can_t_be_told_is_asked(photos, table, columns, message):
 
 def test_a_name_that_two_images_have(photos):
     write_image(photos / "more/000.png", 9)
-    with pytest.raises(ValueError, match=r"'000\.png' may be images/0/000\.png and more/000\.png; name the folder"):
+    with pytest.raises(ValueError, match=r"'000\.png' may be images/0/000\.png and more/000\.png; name its folder"):
         labels_of(photos, "file,label\n000.png,a\n001.png,b\n")
     assert labels_of(photos, "file,label\nmore/000.png,a\n001.png,b\n") == {"000": "a", "001": "b"}
 
 
-def test_files_that_are_no_table(photos):
+def test_files_that_are_no_table(photos, monkeypatch):
     (photos / "a.xlsx").write_bytes(b"PK\x03\x04...")
     with pytest.raises(ValueError, match=r"a\.xlsx is a spreadsheet or a zip file: save the table as CSV"):
         read_labels(photos, photos / "a.xlsx")
-    (photos / "a.csv").write_bytes("file,label\n000.png,Kätzchen\n".encode("cp1252"))
+    (photos / "a.csv").write_bytes("file,label\n000.png,カレー\n".encode("shift-jis"))
     with pytest.raises(ValueError, match=r"a\.csv is not in UTF-8: save it as CSV in UTF-8"):
         read_labels(photos, photos / "a.csv")
-    with pytest.raises(FileNotFoundError, match=r"nowhere\.csv"):
-        read_labels(photos, photos / "nowhere.csv")
+    os.mkfifo(photos / "pipe.csv")
+    for name in ("nowhere.csv", "pipe.csv", "images"):
+        with pytest.raises(FileNotFoundError, match=rf"^there is no file \S+set.{name}$"):
+            read_labels(photos, photos / name)
+    monkeypatch.setattr(tables, "MOST_BYTES", 30)
+    (photos / "a.csv").write_text("file,label\n000.png,a\n001.png,b\n")
+    with pytest.raises(ValueError, match=r"a\.csv has more than the 30 bytes that are read: name one of these images"):
+        read_labels(photos, photos / "a.csv")
 
 
 def test_numbers_are_sorted_by_their_value(photos):

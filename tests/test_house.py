@@ -72,3 +72,22 @@ for name, lines in json.loads(sys.argv[1]).items():
 """
     done = subprocess.run([sys.executable, "-c", code, json.dumps(steps)], cwd=ROOT, capture_output=True, text=True)
     assert done.stderr == "a heavy import, which is found: {'scipy'}\n"
+
+
+def destructive(code: str) -> list[str]:
+    """Texts in code that tell someone to get rid of something; docstrings tell what the code does."""
+    nodes = list(ast.walk(ast.parse(code)))
+    described = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in described]
+    rule = re.compile(r"(^|[.;:,] |\b(or|then|please) )(delete|remove|erase|overwrite|discard|rm)\b ", re.IGNORECASE)
+    return [text for text in texts if isinstance(text, str) and rule.search(text)]
+
+
+def test_no_advice_destroys_a_file():
+    """Of what a reader has, nothing is ever to be deleted: it can be moved, mended or converted."""
+    bad = 'raise E(f"{x} is damaged. Delete it, and it\'s fetched again")\nprint("replace or remove them")'
+    assert len(destructive(bad)) == 2
+    assert not destructive('"""Remove a link."""\nhook.remove()\nsay("an answer could delete all that you can")')
+    rooms = [path for path in PACKAGE.rglob("*.py") if path.parent.name != "exercises"]  # there, hooks are removed
+    assert len(rooms) > 50
+    assert {path.name: found for path in rooms if (found := destructive(path.read_text("utf-8")))} == {}

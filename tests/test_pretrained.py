@@ -219,17 +219,19 @@ def test_timm_s_models_tell_what_their_weights_do_not(options, expected, sizes):
 
 NOT_FROM_TIMM = {
     r"blocks.0.mlp.act must compute one of gelu, gelu_tanh, got QuickGELU": {"act_layer": "quick_gelu"},
-    r"blocks.0.norm1 does, a timm.RmsNorm: it has torch.LayerNorm or timm.LayerNorm": {"norm_layer": "rmsnorm"},
-    r"blocks.0.ls1 does, a timm.LayerScale: it has nothing there": {"init_values": 0.1},
-    r"blocks.0.attn.q_norm does, a timm.LayerNorm: it has nothing there": {"qk_norm": True},
     r"our ViT has a bias in patch_embed.proj, this model has none": {"pre_norm": True},
     r"fc_norm does, a timm.LayerNorm: it has nothing there": {"global_pool": "avg"},
-    r"attn_pool does, a timm.AttentionPoolLatent: it has nothing": {"global_pool": "map"},
     r"blocks.0 does, a timm.ParallelScalingBlock: it has": {"block_fn": vision_transformer.ParallelScalingBlock},
     r"global_pool 'avg' and a class token": {"global_pool": "avg", "fc_norm": False},
-    r"no register tokens, this model has 4 in reg_token": {"reg_tokens": 4},
-    r"a position for the class token, .* no_embed_class is True": {"no_embed_class": True},
     r"our ViT has a bias in blocks.0.attn.proj, this model": {"proj_bias": False},
+    r"leaves class token and registers out of the pool; pool_include_prefix is True": MEAN
+    | {"reg_tokens": 4, "pool_include_prefix": True},
+    r"blocks.0.mlp.act must compute the SiLU, .*GELU": {"mlp_layer": timm.layers.SwiGLU},
+    r"blocks.0.mlp.norm does, a timm.LayerNorm": {
+        "mlp_layer": timm.layers.SwiGLU,
+        "act_layer": nn.SiLU,
+        "scale_mlp_norm": True,
+    },
 }
 
 
@@ -241,7 +243,8 @@ def test_what_ours_cannot_compute_is_named(message):
 
 def test_other_models_are_refused(no_shape_checks):
     for other in (nn.Linear(2, 2), ViT(CONFIG), torchvision_model(), timm.create_model("test_efficientnet")):
-        with pytest.raises(ValueError, match=f"from_timm takes timm's VisionTransformer, got {type(other).__name__}"):
+        got = type(other).__name__
+        with pytest.raises(ValueError, match=f"from_timm takes timm's VisionTransformer or Eva, got {got}"):
             from_timm(other)
     with pytest.raises(ValueError, match="takes torchvision's VisionTransformer, got Linear"):
         from_torchvision(nn.Linear(2, 2))
@@ -316,16 +319,19 @@ MISFITS = {
         as_it_is,
         THREE,
     ),
-    r"it has a LayerScale in its blocks, .* 4 unexpected \(blocks.0.ls1.gamma, ": (
+    r"it has a LayerScale in its blocks, .* 4 unexpected \(blocks.0.gamma_1, ": (
         partial(timm_model, init_values=0.1),
-        as_it_is,
+        lambda s: {n.replace("ls1.gamma", "gamma_1").replace("ls2.gamma", "gamma_2"): v for n, v in s.items()},
         THREE,
     ),
     "1 unexpected .vit.pooler.bias": (hugging_face_model, lambda s: s | {"vit.pooler.bias": torch.zeros(24)}, THREE),
     "All begin with 'module.', .* take it off": (timm_model, lambda s: {f"module.{n}": v for n, v in s.items()}, THREE),
-    "it has register tokens": (partial(timm_model, reg_tokens=2), as_it_is, THREE),
-    r"norms for queries and keys \(QK-norm\)": (partial(timm_model, qk_norm=True), as_it_is, THREE),
-    "attention pooling": (partial(timm_model, global_pool="map"), as_it_is, THREE),
+    "it has register tokens": (timm_model, lambda s: s | {"register_tokens": torch.zeros(1, 2, 24)}, THREE),
+    r"reg_token must be the \(1, r, d\) of r tokens, got \(3,\)": (
+        timm_model,
+        lambda s: s | {"reg_token": torch.zeros(3)},
+        THREE,
+    ),
     "Most begin with 'backbone.', .* take it off": (
         timm_model,
         lambda s: {n if n.startswith("head") else f"backbone.{n}": v for n, v in s.items()},
@@ -348,7 +354,12 @@ FOREIGN = {  # models of other kinds, and what keeps them from being ours
     "relative positions": lambda: timm.models.VisionTransformerRelPos(
         img_size=32, patch_size=8, embed_dim=24, depth=2, num_heads=3
     ),
-    r"a gated MLP \(SwiGLU\)": lambda: timm.models.Eva(
+    r"a gated MLP \(SwiGLU\)": lambda: transformers.Dinov2ForImageClassification(
+        transformers.Dinov2Config(
+            image_size=32, patch_size=8, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, use_swiglu_ffn=True
+        )
+    ),
+    "biases for queries and values alone": lambda: timm.models.Eva(
         img_size=32, patch_size=8, embed_dim=24, depth=2, num_heads=3, swiglu_mlp=True, scale_mlp=True
     ),
     "a LayerScale": lambda: transformers.Dinov2ForImageClassification(
@@ -630,7 +641,7 @@ def test_a_damaged_file_in_the_cache_is_named(host, tmp_path):
     (file,) = cached(tmp_path)
     for content in (file.read_bytes()[:1000], b"hello"):
         file.write_bytes(content)
-        with pytest.raises(ValueError, match=rf"{file} is damaged, .*Delete it, and it is fetched again"):
+        with pytest.raises(ValueError, match=rf"{file} is damaged, .*Move it elsewhere, and it is fetched again"):
             load_pretrained("vit_b_16", num_heads=3, progress=False)
 
 

@@ -4,6 +4,7 @@ import pytest
 from sklearn.metrics import balanced_accuracy_score
 
 from vit_tutorial.training import balanced_accuracy, explain, never_answered
+from vit_tutorial.training.scores import interval
 
 
 def answers(confusion) -> tuple[list[int], list[int]]:
@@ -32,6 +33,7 @@ def test_the_mean_over_the_classes_and_those_never_answered(confusion):
 def test_a_high_accuracy_that_hides_a_class():
     lines = explain({"confusion": [[190, 0], [12, 0]], "accuracy": 190 / 202}, ("healthy", "sick"))
     assert lines == [
+        "95% interval 89.9% to 96.6%, of 202 images; "
         "balanced accuracy 50.00%, the mean over the classes; always saying 'healthy', the largest class, "
         "would give 94.06%",
         "never answered: 'sick' (12 test images)",
@@ -66,4 +68,19 @@ def test_look_alikes_are_a_question():
     assert explain(scores, "ab")[1:] == [line]
     scores |= {"look_alikes": 2, "trained_on": 2, "accuracy_without": 0.5}
     assert explain(scores, "ab")[2].startswith("2 more test images look like a training image")
+    assert explain(scores | {"accuracy_unlike": 0.25}, "ab")[2].endswith(
+        "perhaps the same picture once more; 25.00% on the 4 others"
+    )
+    assert explain(scores | {"accuracy_unlike": None}, "ab")[2].endswith("; there are no others")
     assert len(explain({"confusion": [[3, 1], [1, 3]], "look_alikes": 0}, "ab")) == 1
+
+
+@pytest.mark.parametrize(("right", "total"), [(10, 17), (0, 20), (20, 20), (9_712, 10_000), (1, 1)])
+def test_the_interval_has_the_rates_from_which_this_one_is_196_standard_deviations_away(right, total):
+    """That is what Wilson solved; ten of seventeen say little."""
+    low, high = interval(right, total)
+    for rate in (low, high):
+        if 1e-9 < rate < 1 - 1e-9:
+            assert abs(right / total - rate) == pytest.approx(1.959964 * (rate * (1 - rate) / total) ** 0.5, rel=1e-5)
+    assert low <= right / total <= high and low < high
+    assert (right, total) != (10, 17) or (low, high) == pytest.approx((0.360, 0.784), abs=1e-3)

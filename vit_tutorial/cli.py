@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 
 import torch
 import tyro
+from PIL import Image
 from tyro.conf import CascadeSubcommandArgs, Fixed, FlagCreatePairsOff, Positional, Suppress, arg, subcommand
 
 from vit_tutorial.attention_maps import attention_gradients, attention_map, gradient_rollout
@@ -28,8 +29,9 @@ from vit_tutorial.clinic.files import diagnose_file
 from vit_tutorial.clinic.symptoms import are_probabilities
 from vit_tutorial.data import NAMES, SPLITS, Dataset, ImageFiles, data_root, load_dataset
 from vit_tutorial.data.copies import NOT_FOUND
-from vit_tutorial.data.folders import check_split
-from vit_tutorial.data.images import decode_all
+from vit_tutorial.data.folders import check_split, split_folder
+from vit_tutorial.data.headers import UnreadableImages, stop_if_unreadable
+from vit_tutorial.data.images import decode
 from vit_tutorial.data.load import STAND_INS, fetch_and_report
 from vit_tutorial.data.paper import FORMS, read_digit
 from vit_tutorial.data.sources import WEIGHTS, fetch_files
@@ -245,13 +247,14 @@ class Evaluate:
         if recipe.dataset.startswith("folder:"):
             changes = check_split(metrics, load_images(recipe, "test", memory=0), "test")  # without decoding
         test = load_split(recipe, "test")
-        scores = evaluate(model.to(self.device), test, recipe)
-        then = metrics["test"]["accuracy"]
+        scores, after = evaluate(model.to(self.device), test, recipe), metrics["test"]
+        if not changes:  # so the training images are the same, which aren't read here
+            scores |= {key: after[key] for key in ("look_alikes", "accuracy_unlike") if key in after}
         whose = "your own run" if folder.is_relative_to(OWN_RUNS) else "the recorded run"
         accuracy = f"{scores['accuracy']:.2%}"
         print(f"{self.name}, {whose}: test accuracy {accuracy} on {len(test):,} images of {test.variant}")
         print("\n".join(explain(scores, test.classes)))
-        print(f"after its training: {then:.2%}; weights: {folder / 'model.safetensors'}")
+        print(f"after its training: {after['accuracy']:.2%}; weights: {folder / 'model.safetensors'}")
         if changes:
             print(f"since then: {changes}; no test image was used in training")
 
@@ -261,7 +264,8 @@ class Predict:
     """Classify images with a finished run: your own run in runs/, else the recorded one.
 
     Prints the three likeliest classes of each image. A run on digits, such as mnist, takes white ones on black, of
-    one size and centred: a picture of a digit on paper is converted first, and what was done is printed.
+    one size and centred: a picture of a digit on paper is converted first, and what was done is printed. Files that
+    can't be read are named at the end.
 
     Args:
         name: of the run.
@@ -281,18 +285,24 @@ class Predict:
 
     def run(self) -> None:
         _check_device(self.device)
-        for image in self.images:
-            if not Path(image).is_file():
-                raise FileNotFoundError(f"there is no file {image}")
         folder = find_run(self.name, own_first=True)
         model, recipe = load_recorded(folder)
         classes = load_classes(folder)
-        done = [""] * len(self.images)
-        if recipe.dataset in FORMS:
-            read, done = zip(*(read_digit(image, recipe.dataset) for image in self.images), strict=True)
-            images = torch.stack(read)
-        else:
-            images = decode_all(self.images, recipe.model.img_size)
+        read, done, faults = {}, {}, []
+        for file in self.images:
+            try:
+                if recipe.dataset in FORMS:
+                    read[file], done[file] = read_digit(file, recipe.dataset)
+                else:
+                    read[file] = decode(file, recipe.model.img_size)
+            except ValueError as error:  # the others go on
+                faults.append(str(error))
+        if read:
+            self._answer(model, recipe, classes, read, done)
+        stop_if_unreadable(faults)
+
+    def _answer(self, model, recipe, classes, read, done) -> None:
+        images = torch.stack(list(read.values()))
         dataset = Dataset(images, torch.zeros(len(images), dtype=torch.long), classes, "").resize(recipe.model.img_size)
         images = dataset.images
         outputs = predict(model.to(self.device), dataset, recipe)
@@ -302,12 +312,12 @@ class Predict:
             [f"{classes[k]} {p:.1%}" for p, k in zip(*row, strict=True)]
             for row in zip(best.tolist(), indices.tolist(), strict=True)
         ]
-        for image, what, names in zip(self.images, done, lines, strict=True):
-            if what:
-                print(f"{image}: {what}")
-            print(f"{image}: {', '.join(names)}")
+        for file, names in zip(read, lines, strict=True):
+            if done.get(file):
+                print(f"{file}: {done[file]}")
+            print(f"{file}: {', '.join(names)}")
         if self.maps:
-            titles = [f"{Path(image).name}\n{names[0]}" for image, names in zip(self.images, lines, strict=True)]
+            titles = [f"{Path(file).name}\n{names[0]}" for file, names in zip(read, lines, strict=True)]
             self._draw(model, to_input(images.to(self.device), recipe), images, indices[:, 0], titles)
 
     def _draw(self, model, inputs, images, classes, titles) -> None:
@@ -386,7 +396,8 @@ def _class_sizes(parts: list[Dataset | ImageFiles]) -> str:
 class Data:
     """Fetch data sets into $VIT_TUTORIAL_DATA (else ~/.cache/vit-tutorial), and print the sizes of their splits.
 
-    Published weights go into torch's cache. An interrupted download is resumed.
+    Published weights go into torch's cache. An interrupted download is resumed. Of folders, images that can't be read
+    are named at the end; they are counted with the others.
 
     Args:
         names: mnist, cifar10, digits, shapes, folder:PATH, or published weights such as vit_b_16.
@@ -411,7 +422,8 @@ class Data:
         print(f"data root: {data_root()}", flush=True)
         if self.minutes < math.inf:
             return self.fetch()
-        lacking = []
+        lacking, faults = [], []
+        table = {"labels": self.labels, "label_columns": self.label_columns}
         for name in self.names or NAMES:
             try:
                 if name in WEIGHTS:
@@ -419,19 +431,25 @@ class Data:
                     print(f"{name}: fetched from {host}" if host else f"{name}: already here")
                     continue
                 # memory=0 counts the images of a folder without decoding them.
-                table = {"labels": self.labels, "label_columns": self.label_columns}
                 splits = {split: load_dataset(name, split, memory=0, **table) for split in SPLITS}
             except FileNotFoundError as error:
                 lacking.append(name)
                 print(f"{name}: {error}", file=sys.stderr)
+                continue
+            except UnreadableImages as error:  # the others are counted
+                faults.append(str(error))
+                splits = split_folder(Path(name.removeprefix("folder:")).expanduser(), **table)
+            except (ValueError, OSError) as error:
+                faults.append(str(error))
                 continue
             sizes = ", ".join(f"{split} {len(dataset):,}" for split, dataset in splits.items())
             print(f"{name}: {sizes} ({splits['train'].variant})")
             if name.startswith("folder:"):
                 print(f"{name}: {_class_sizes(list(splits.values()))}")
                 print(f"{name}: looked for files of equal content; {NOT_FOUND}")
-        if lacking:
-            sys.exit(f"vit-tutorial: missing, and cannot be fetched: {', '.join(lacking)}")
+        faults += [f"missing, and cannot be fetched: {', '.join(lacking)}"] * bool(lacking)
+        if faults:
+            sys.exit("\n".join(f"vit-tutorial: {fault}" for fault in faults))
 
     def fetch(self) -> None:
         """What arrives in time, with a line for each."""
@@ -574,6 +592,7 @@ def main(arguments: list[str] | None = None) -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # for folders by names that are no text
     warnings.formatwarning = _one_line_each()
+    warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # twice as many pixels are read, and no more
     arguments = _with_current_names(sys.argv[1:] if arguments is None else arguments)
     try:
         # Cascading: `train --quiet mnist` is `train mnist --quiet`.

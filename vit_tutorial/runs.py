@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
@@ -111,7 +111,7 @@ def run_recipe(
             "images": {"train": len(train), "val": len(val)},
             "samples_seen": len(train) * recipe.epochs,
             "history": history,
-            "test": {**evaluate(model, test, recipe), **_look_alikes(train, test)},
+            "test": _test_scores(model, train, test, recipe),
             "seconds": sum(entry["seconds"] for entry in history),
             **made,
         }
@@ -149,12 +149,19 @@ def whole_lines(content: bytes) -> bytes:
     return content[: content.rfind(b"\n") + 1]
 
 
-def _look_alikes(train: Dataset | ImageFiles, test: Dataset | ImageFiles) -> dict[str, int]:
-    """How many test images of a folder in memory look like training images, beyond those that are copies of them."""
-    if test.split is None or not (isinstance(train, Dataset) and isinstance(test, Dataset)):
-        return {}
-    near = look_alikes(train.images, test.images)
-    return {"look_alikes": int((near if test.trained_on is None else near & ~test.trained_on).sum())}
+def _test_scores(model: nn.Module, train: Dataset | ImageFiles, test: Dataset | ImageFiles, recipe: Recipe) -> dict:
+    """What :func:`~vit_tutorial.training.evaluate` returns; of a folder in memory also ``look_alikes``, how many test
+    images look like training images without being copies of them, and ``accuracy_unlike``, on those that are neither.
+    """
+    scores = evaluate(model, test, recipe)
+    if test.split is not None and isinstance(train, Dataset) and isinstance(test, Dataset):
+        near = look_alikes(train.images, test.images)
+        known = near if test.trained_on is None else near | test.trained_on
+        scores["look_alikes"] = int(known.sum()) - scores.get("trained_on", 0)
+        if scores["look_alikes"]:
+            unlike = evaluate(model, replace(test, trained_on=known), recipe)
+            scores["accuracy_unlike"] = unlike["accuracy_without"]
+    return scores
 
 
 def run_once(name: str, recipe: Recipe, folder: Path, **options) -> dict:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vit_tutorial.config import ViTConfig
+from vit_tutorial.model import ViT
 
 
 def seconds(fn: Callable[[], object], min_run_time: float = 0.2) -> float:
@@ -36,11 +38,22 @@ def seconds(fn: Callable[[], object], min_run_time: float = 0.2) -> float:
     return timer.blocked_autorange(min_run_time=min_run_time).median
 
 
-def training_flops(config: ViTConfig) -> int:
+def training_flops(config: ViTConfig | ViT) -> int:
     """Floating-point operations of all matrix products in one training step on one image, forward and backward.
 
     A multiply-add counts as two. Chapter 11 derives the formula and compares it with PyTorch's own count.
+
+    Args:
+        config: of a plain ViT. Or a model with other parts: what PyTorch counts in a forward pass of a copy without
+            numbers, patch dropout included, three times.
     """
+    if isinstance(config, ViT):
+        from torch.utils.flop_counter import FlopCounterMode  # takes a quarter of a second
+
+        copy = deepcopy(config).to("meta", torch.float32).train()
+        with FlopCounterMode(display=False) as counter:
+            copy(torch.empty(1, config.config.in_chans, *config.config.img_size, device="meta"))
+        return 3 * counter.get_total_flops()
     n, d = config.num_tokens, config.embed_dim
     hidden = int(d * config.mlp_ratio)
     pixels = config.in_chans * config.patch_size[0] * config.patch_size[1]

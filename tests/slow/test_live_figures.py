@@ -433,13 +433,13 @@ def test_the_ward_tells_what_was_measured(opened):
         page = visit.page
         assert said(page) == TEXT["ward"]["nobody"]
         groups = page.locator(".fig-ward > div").all()
-        assert len(groups) == 13
+        assert len(groups) == 15
         for group in groups:
             group.get_by_role("button").first.press("Enter")
             group.get_by_role("button").last.press("Enter")  # too late: a guess is a guess
         answers = {group.get_attribute("aria-label"): group.locator("p").inner_text() for group in groups}
         right = sum(answer.startswith("✓") for answer in answers.values())
-        assert f"{right} of 13 right. All judged. Only in 6 of 13 pairs" in said(page)
+        assert f"{right} of 15 right. All judged. Only in 8 of 15 pairs" in said(page)
         for name, variant in {"Patient 1": "softmax before cross-entropy", "Patient 6": "no final norm"}.items():
             middle, *_ = effect_interval(100 * found["healthy"], 100 * found[variant])
             told = re.search(r"\. ([+−][\d.]+) \(", answers[name])[1].replace("−", "-")

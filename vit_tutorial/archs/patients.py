@@ -1,4 +1,4 @@
-"""Thirteen sick Vision Transformers: each has one bug, as the smallest change to a healthy model (chapter 12)."""
+"""Fifteen sick Vision Transformers: each has one bug, as the smallest change to a healthy model (chapter 12)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -120,6 +120,31 @@ def attention_over_queries(
     return scores.softmax(dim=-2) @ v
 
 
+class ReshapedHeads(Attention):
+    """Heads are split and glued by reshapes alone: a head gets all features of n/h tokens, not n tokens' features."""
+
+    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        b, n, d = x.shape
+        heads = (b, self.num_heads, n, d // self.num_heads)
+        q, k, v = (part.reshape(heads) for part in self.qkv(x).chunk(3, dim=-1))
+        return self.drop(self.proj(self.attend(q, k, v).reshape(b, n, d)))
+
+
+class AlwaysDropout(nn.Dropout):
+    """Dropout that evaluation doesn't stop: F.dropout drops unless it's told training=False."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.p)
+
+
+class AlwaysDroppingBlock(Block):
+    """The dropout of both branches stays on in evaluation."""
+
+    def __init__(self, dim: int, num_heads: int, **options):
+        super().__init__(dim, num_heads, **options)
+        self.attn.drop = self.mlp.drop = AlwaysDropout(self.mlp.drop.p)
+
+
 class BatchSizedClassToken(ViT):
     """A class token for each row of the batch. As published, other batch sizes fail; here rows are reused."""
 
@@ -230,7 +255,8 @@ PATIENTS = {
         Patient(
             "reshape without permute",
             "every shape is right; the patches, shown as images, are stripes",
-            "what you get if you complete a published tutorial with one more reshape",
+            "found in gupta-abhay/pytorch-vit, #7; also what you get if you complete a published tutorial with one "
+            "more reshape",
             lambda config: ViT(config, patch_embed=ReshapedPatches),
             needs=(
                 "more than one patch in a row, or several channels and patches",
@@ -286,17 +312,33 @@ PATIENTS = {
         Patient(
             "no position on the class token",
             "one row of the table never changes",
-            "after DeiT III and big_vision, which rightly leave out its row as well as the position; timm calls that "
-            "no_embed_class",
+            "found in labmlai/annotated_deep_learning_paper_implementations, since mended; DeiT III and big_vision "
+            "rightly leave out its row as well as the position, which timm calls no_embed_class",
             NoClassPosition,
             needs=_HAS_CLASS_POSITION,
         ),
         Patient(
             "softmax over the wrong axis",
             "a query's weights don't sum to 1, so that attention returns no mean of the values",
-            "found in 3 of 14 student models that we read; some take the axis of the heads",
+            "found in 3 of 14 student models that we read, and in several public repositories; some take the axis of "
+            "the heads",
             lambda config: ViT(config, attend=attention_over_queries),
             needs=("more than one token", lambda config: config.num_tokens > 1),
+        ),
+        Patient(
+            "heads without a transpose",
+            "with h heads, a token reads only the n/h tokens next to it in the sequence",
+            "found in several public repositories, in some of them at only one of the two reshapes",
+            lambda config: ViT(config, block=partial(Block, attn=ReshapedHeads)),
+            needs=("num_heads above 1 and more than one token", lambda c: c.num_heads > 1 and c.num_tokens > 1),
+        ),
+        Patient(
+            "random while evaluating",
+            "the same image, asked twice, gets two answers",
+            "found in many public repositories: F.dropout without training=self.training, nn.Dropout made in forward, "
+            "DropPath that doesn't ask",
+            lambda config: ViT(config, block=AlwaysDroppingBlock),
+            changes={"drop_rate": 0.1},
         ),
         Patient(
             "selection on the test set",

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from vit_tutorial.attention import Attention, attention_weights
 from vit_tutorial.config import ViTConfig
 from vit_tutorial.model import ViT
+from vit_tutorial.modern import ShawAttention
 from vit_tutorial.validate import check_differentiable, working_dtype
 
 
@@ -186,7 +187,11 @@ def attention_gradients(
     at_heads = [
         rearrange(grad, "b n (h hd) -> b h n hd", h=v.shape[1]) for grad, v in zip(gradients, values, strict=True)
     ]
-    return maps, [grad @ v.mT for grad, v in zip(at_heads, values, strict=True)]
+    by_weight = [grad @ v.mT for grad, v in zip(at_heads, values, strict=True)]
+    for i, attn in enumerate(block.attn for block in model.blocks):
+        if isinstance(attn, ShawAttention):  # adds to a value what depends on its distance
+            by_weight[i] = by_weight[i] + torch.einsum("bhif,ijf->bhij", at_heads[i], attn.vectors(attn.rel_v).detach())
+    return maps, by_weight
 
 
 @contextmanager

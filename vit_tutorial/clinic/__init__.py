@@ -1,7 +1,9 @@
-"""Thirteen sick Vision Transformers, and the tests that name their bugs (chapter 12)."""
+"""Fifteen sick Vision Transformers, and the tests that name their bugs (chapter 12)."""
 
 from vit_tutorial.archs.patients import (
     PATIENTS,
+    AlwaysDropout,
+    AlwaysDroppingBlock,
     BatchSizedClassToken,
     ColoursLastPatches,
     DeadNormBlock,
@@ -9,6 +11,7 @@ from vit_tutorial.archs.patients import (
     History,
     NoClassPosition,
     Patient,
+    ReshapedHeads,
     ReshapedPatches,
     SequenceFirstAttention,
     SlicedHeads,
@@ -52,6 +55,8 @@ __all__ = [
     "TESTS",
     "TESTS_OF_ATTENTION",
     "TESTS_OF_OUTPUTS",
+    "AlwaysDropout",
+    "AlwaysDroppingBlock",
     "BatchSizedClassToken",
     "CannotTell",
     "ColoursLastPatches",
@@ -62,6 +67,7 @@ __all__ = [
     "History",
     "NoClassPosition",
     "Patient",
+    "ReshapedHeads",
     "ReshapedPatches",
     "SequenceFirstAttention",
     "SlicedHeads",

@@ -35,7 +35,6 @@ PARTS = (
         "blocks": "vit.layers", "attn": "attention", "norm": "vit.layernorm", "head": "classifier",
     },
 )  # fmt: skip
-NORMS = (nn.LayerNorm, nn.RMSNorm)
 ATTENTIONS = ("attn", "attention", "self_attention", "self_attn", "msa", "mhsa", "mha")
 
 
@@ -79,7 +78,7 @@ class Anatomy(ExaminedModel):
         attn = (names["attn"],) if names else ATTENTIONS
         attentions = [next((a for n in attn if isinstance(a := getattr(b, n, None), nn.Module)), None) for b in blocks]
         patch_size = getattr(module("sizes"), "patch_size", None) if names else None
-        head = module("head") if names else next((p for p in reversed(found) if isinstance(p, nn.Linear)), None)
+        head = module("head") if names else _head_behind(_last(blocks, calls), calls)
         return cls(
             model=model,
             images=examined.images,
@@ -97,8 +96,7 @@ class Anatomy(ExaminedModel):
     @cached_property
     def last(self) -> nn.Module | None:
         """The last block, or what passes tokens on last where none were found."""
-        passing = [call for call in self.calls if _passes_tokens(call)]
-        return self.blocks[-1] if self.blocks else max(passing, key=lambda call: call.end).part if passing else None
+        return call.part if (call := _last(self.blocks, self.calls)) else None
 
     @cached_property
     def layers(self) -> list[Layer]:
@@ -133,39 +131,35 @@ class Anatomy(ExaminedModel):
         Returns:
             ``entering``, the tokens before the first block; ``leaving``, after the last; ``normed``, after the norm,
             or as they leave if it is not called; ``features``, what the first linear layer of the head takes (a norm
-            in front of it belongs to what comes before); ``attended``, what each attention takes; and ``output``, the
-            logits. They share a graph, so that one can be differentiated with respect to the other. What no part
-            takes or gives is None.
+            in front of it belongs to what comes before); and ``output``, the logits. They share a graph, so that one
+            can be differentiated with respect to the other. What no part takes or gives is None.
         """
         if torch.is_grad_enabled() and not images.requires_grad:
             images = images.clone().requires_grad_()  # so that there is a graph in a frozen model too
         seen = dict.fromkeys(("entering", "leaving", "normed", "features"))
-        attended: dict[int, Call] = {}
-        head = self.head or self.model
-        reading = next((part for part in head.modules() if isinstance(part, nn.Linear)), head)
+        inside = () if self.head is None else self.head.modules()
+        reading = next((part for part in inside if isinstance(part, nn.Linear)), self.head)
         hooks = [part.register_forward_hook(_changing(by)) for part, by in (change or {}).items()]
-        keep = [(self.blocks[0], "entering"), (reading, "features")] if self.blocks else [(reading, "features")]
-        hooks += [part.register_forward_pre_hook(_keeping(seen, name), with_kwargs=True) for part, name in keep]
+        for part, name in ((self.blocks[0] if self.blocks else None, "entering"), (reading, "features")):
+            if part is not None:
+                hooks.append(part.register_forward_pre_hook(_keeping(seen, name), with_kwargs=True))
         for part, name in ((self.last, "leaving"), (self.norm, "normed")):
-            if part is None:
-                continue
-            hooks.append(
-                part.register_forward_hook(lambda part, args, out, name=name: seen.update({name: first_tensor(out)}))
-            )
-        for i, attn in enumerate(self.attentions):
-            hooks.append(
-                attn.register_forward_pre_hook(
-                    lambda part, args, options, i=i: attended.update({i: Call(part, "", args, options)}),
-                    with_kwargs=True,
-                )
-            )
+            if part is not None:
+                hooks.append(part.register_forward_hook(_keeping_output(seen, name)))
         with hooked(hooks):
             output = functional_call(self.model, swapped or {}, (images,))
         if seen["normed"] is None:
             seen["normed"] = seen["leaving"]
         if seen["features"] is None:
             seen["features"] = output
-        return SimpleNamespace(**seen, attended=attended, output=output)
+        return SimpleNamespace(**seen, output=output)
+
+
+def is_norm(part: nn.Module) -> bool:
+    """Whether this is a LayerNorm or an RMSNorm, PyTorch's or by its name one of somebody's own."""
+    own = type(part).__name__.lower()
+    by_name = "norm" in own and not any(word in own for word in ("batch", "group", "instance"))
+    return isinstance(part, nn.LayerNorm | nn.RMSNorm) or (by_name and not any(True for _ in part.children()))
 
 
 def known_parts(model: nn.Module) -> dict[str, str] | None:
@@ -208,6 +202,13 @@ def _keeping(seen: dict, name: str) -> Callable:
     return lambda part, args, options: seen.update({name: Call(part, name, args, options).given})
 
 
+def _keeping_output(seen: dict, name: str) -> Callable:
+    def hook(part: nn.Module, args: tuple, out: object) -> None:
+        seen[name] = first_tensor(out)
+
+    return hook
+
+
 def _tensor(model: nn.Module, name: str | None) -> tuple[str, Tensor] | None:
     value = _get(model, name) if name else None
     return (name, value) if isinstance(value, Tensor) else None
@@ -220,22 +221,47 @@ def _passes_tokens(call: Call) -> bool:
 
 
 def _blocks(named: nn.Module | None, calls: list[Call]) -> list[nn.Module]:
-    """The parts of the container that libraries call blocks, else of the largest whose parts all pass tokens on."""
-    passing = {id(call.part) for call in calls if _passes_tokens(call)}
+    """The parts of the container that libraries call blocks, else of the largest whose parts all pass tokens on; those
+    of lists in a list belong together.
+
+    Where there is none: what passes tokens on, has attention, and is not part of another that does. Heads side by side,
+    narrower than what holds them, are no blocks.
+    """
+    passing = [call for call in calls if _passes_tokens(call)]
+    by_part = {id(call.part): call for call in passing}
 
     def running(container: nn.Module) -> list[nn.Module]:
-        parts = list(container.children())
-        return parts if parts and all(id(part) in passing for part in parts) else []
+        parts = [p for child in container.children() for p in (child if isinstance(child, nn.ModuleList) else [child])]
+        return parts if parts and all(id(part) in by_part for part in parts) else []
+
+    def is_narrow(part: nn.Module) -> bool:
+        call = by_part[id(part)]
+        return any(other.holds(call) and other.given.shape[-1] > call.given.shape[-1] for other in passing)
 
     if named is not None:
         return running(named)
     containers = [part for part in calls[0].part.modules() if isinstance(part, nn.ModuleList | nn.Sequential)]
-    found = [parts for each in containers if (parts := running(each)) and _has_attention(parts)]
-    return max(found, key=len, default=[])
+    rows = [parts for each in containers if (parts := running(each)) and _has_attention(parts)]
+    if rows := [parts for parts in rows if not is_narrow(parts[0])]:
+        return max(rows, key=len)
+    whole = [call for call in passing if _has_attention([call.part])]
+    return list({id(c.part): c.part for c in whole if not any(other.holds(c) for other in whole)}.values())
+
+
+def _last(blocks: list[nn.Module], calls: list[Call]) -> Call | None:
+    """The call of the last block, or of what passes tokens on last where none were found."""
+    passing = [call for call in calls if (call.part is blocks[-1] if blocks else _passes_tokens(call))]
+    return max(passing, key=lambda call: call.end, default=None)
+
+
+def _head_behind(last: Call | None, calls: list[Call]) -> nn.Module | None:
+    """The first linear layer behind the last block."""
+    behind = (call.part for call in calls if last is None or call.start > last.end)
+    return next((part for part in behind if isinstance(part, nn.Linear)), None)
 
 
 def _has_attention(parts: list[nn.Module]) -> bool:
-    words = ("attention", "attn", "msa", "mha", "block", "layer", "encoder", "transformer")
+    words = ("attention", "attn", "msa", "mha", "head", "block", "layer", "encoder", "transformer")
     kinds = [type(inner).__name__.lower() for part in parts for inner in part.modules() if len(list(inner.children()))]
     return all(sum(1 for _ in part.parameters()) > 4 for part in parts) and any(w in k for k in kinds for w in words)
 
@@ -243,7 +269,7 @@ def _has_attention(parts: list[nn.Module]) -> bool:
 def _norm_behind(blocks: list[nn.Module], calls: list[Call]) -> nn.Module | None:
     """The first norm that runs after the last block."""
     ends = [call.end for call in calls if blocks and call.part is blocks[-1]]
-    later = [call for call in calls if ends and call.start > ends[0] and isinstance(call.part, NORMS)]
+    later = [call for call in calls if ends and call.start > ends[0] and is_norm(call.part)]
     tokens = [call for call in later if _passes_tokens(call)]
     return tokens[0].part if tokens else None
 

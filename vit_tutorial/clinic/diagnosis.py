@@ -2,43 +2,33 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 
-import torch
 from torch import Tensor, nn
 
 from vit_tutorial.archs.patients import History
-from vit_tutorial.clinic import heads, probes
+from vit_tutorial.clinic import heads, parts, probes
 from vit_tutorial.clinic.anatomy import Anatomy, known_parts
-from vit_tutorial.clinic.examined import (
-    FAILURES,
-    ExaminedModel,
-    WithoutDropout,
-    check_images,
-    device_of,
-    far,
-    guess_patch_size,
-    is_channels_last,
-    make_images,
-    prepared,
-)
+from vit_tutorial.clinic.examined import ExaminedModel, WithoutDropout, device_of, prepared
+from vit_tutorial.clinic.inputs import check_images, guess_patch_size, is_channels_last, make_images
 from vit_tutorial.clinic.report import Diagnosis, Finding
 from vit_tutorial.clinic.symptoms import CannotTell
-from vit_tutorial.clinic.trace import first_not_finite
+from vit_tutorial.clinic.trace import DoesNotRun, first_not_finite
 from vit_tutorial.validate import check_differentiable
 
 # Each probe returns its evidence, or "" if it sees nothing, or raises CannotTell.
 TESTS: dict[str, tuple[Callable[[Anatomy], str], str]] = {
     "softmax before cross-entropy": (
         probes.outputs_are_probabilities,
-        "Return logits; take the softmax where probabilities are shown.",
+        "Return logits; take the softmax where probabilities are shown, or in a loss that expects them.",
     ),
     "attention across the batch": (
-        probes.rows_depend_on_each_other,
+        parts.rows_depend_on_each_other,
         "Give nn.MultiheadAttention batch_first=True; attention runs over axis 1 of (b, n, d).",
     ),
     "dead residual norm": (
-        probes.norms_without_gradient,
+        parts.norms_without_gradient,
         "Compute the branch from the normalised tokens: x + branch(norm(x)).",
     ),
     "reshape without permute": (
@@ -46,15 +36,15 @@ TESTS: dict[str, tuple[Callable[[Anatomy], str], str]] = {
         "Move the axes (gh, gw) in front of (c, ph, pw) before the last reshape, or use a Conv2d.",
     ),
     "colours last": (
-        probes.weights_are_read_in_another_order,
+        parts.weights_are_read_in_another_order,
         "Flatten patches as (c ph pw), or reorder the weights once.",
     ),
     "no final norm": (
-        probes.stream_reaches_the_head,
+        parts.stream_reaches_the_head,
         "Put a LayerNorm between the last block and the head.",
     ),
     "per-head slices": (
-        probes.heads_see_a_slice,
+        parts.heads_see_a_slice,
         "Let each head project the whole token, and mix the heads with an output projection.",
     ),
     "scale by √dim": (
@@ -62,15 +52,15 @@ TESTS: dict[str, tuple[Callable[[Anatomy], str], str]] = {
         "Divide the scores by the root of head_dim.",
     ),
     "batch-sized class token": (
-        probes.rows_have_tokens_of_their_own,
+        parts.rows_have_tokens_of_their_own,
         "Keep one class token and one table, (1, …), and expand them to the batch.",
     ),
     "head on all tokens": (
-        probes.head_depends_on_all_tokens,
+        parts.head_depends_on_all_tokens,
         "Choose before the head: the class token, or the mean of the patch tokens alone.",
     ),
     "no position on the class token": (
-        probes.class_position_is_unused,
+        parts.class_position_is_unused,
         "Add the positions after the class token has joined, or drop row 0 of the table; both learn the same.",
     ),
     "softmax over the wrong axis": (
@@ -97,13 +87,22 @@ TESTS_OF_ATTENTION: dict[str, tuple[Callable[[Anatomy], str], str]] = {
         "Compare it with scaled_dot_product_attention, step by step, on the same queries, keys and values.",
     ),
 }
+ROW = "row or size of the batch matters"
 # The tests that any model from images to logits can take.
 TESTS_OF_OUTPUTS: dict[str, tuple[Callable[[ExaminedModel], str], str]] = {
     "softmax before cross-entropy": TESTS["softmax before cross-entropy"],
     "attention across the batch": (probes.outputs_depend_on_each_other, TESTS["attention across the batch"][1]),
-    "row or size of the batch matters": (
+    ROW: (
         probes.row_or_size_matters,
         "Keep one class token and one table, (1, …), expand them to the batch, and never squeeze the batch axis.",
+    ),
+    "no backward pass": (
+        probes.backward_pass_fails,
+        "Write x = x + y for x += y where x is still needed: behind an activation, or in a residual.",
+    ),
+    "parameters that aren't registered": (
+        probes.parameters_are_not_registered,
+        "Keep modules in an nn.ModuleList, numbers to train in an nn.Parameter, and make both in __init__.",
     ),
     "dead parameters": (
         probes.parameters_without_gradient,
@@ -115,6 +114,18 @@ TESTS_OF_OUTPUTS: dict[str, tuple[Callable[[ExaminedModel], str], str]] = {
         "Add positions to the tokens before the first block.",
     ),
     "head on all tokens": (probes.output_for_each_token, TESTS["head on all tokens"][1]),
+    "no residual connection": (
+        parts.blocks_have_no_residual,
+        "Add what a branch returns to the stream: x = x + branch(norm(x)), for attention and for the MLP.",
+    ),
+    "one block many times": (
+        parts.blocks_are_one,
+        "Make each block anew: nn.ModuleList(Block() for _ in range(depth)), not [Block()] * depth.",
+    ),
+    "head reads a patch": (
+        parts.head_reads_a_patch,
+        "Read the class token where it was put, x[:, 0] in front and x[:, -1] behind; without one, take the mean.",
+    ),
 }
 COVERED = ("dead residual norm", "batch-sized class token")  # by dead parameters, and row or size of the batch
 SELECTION = "selection on the test set"
@@ -129,30 +140,33 @@ def diagnose(
     patch_size: int | tuple[int, int] | None = None,
     select: Callable[[History], int] | None = None,
 ) -> Diagnosis:
-    """Which of thirteen published bugs a model has.
+    """Which of fifteen published bugs a model has.
 
     It takes *any* module from images to logits, for example one that you have written, and makes random images of a
-    size that the model takes if you pass none. The outputs tell whether they are probabilities, whether an image
-    depends on its neighbours, on its row or on the size of the batch, and whether there are parameters that do
-    nothing; with a patch size, passed or said by a part, also whether the order of the patches matters. What is inside
-    is asked as far as it is found: by name in this package's, timm's, torchvision's and Hugging Face's Vision
-    Transformers, in others by what ran. Each attention is computed a second time from its own weights, and where it
-    returned something else, the wrong scale, axis, reshape or mask that explains it is named.
+    size and number that the model takes if you pass none. The outputs tell whether they are probabilities, whether an
+    image depends on its neighbours, on its row or on the size of the batch, whether there are parameters that do
+    nothing, or numbers to train that are no parameters, and whether a backward pass runs; with a patch size, passed or
+    guessed, also whether the order of the patches matters. What is inside is asked as far as it is found: by name in
+    this package's, timm's, torchvision's and Hugging Face's Vision Transformers, in others by what ran. The blocks
+    must be different ones and have residuals, the head must read the class token, and each attention is computed a
+    second time from its own weights: where it returned something else, the wrong scales, axes, reshapes and masks that
+    explain it are named.
 
-    First of all the same batch is run twice: what is random while evaluating is the only finding, unless it is
-    dropout, without which the other tests go on.
+    First of all the same batch is run several times. If the model is random while evaluating, the other tests run
+    without dropout, or with the same random numbers in each pass.
 
     The model is left as it was: weights, gradients, modes, hooks and the state of the random number generators. It is
-    run in evaluation mode, about thirty times on four images, in float32 if it is in half precision, and where only
+    run in evaluation mode, about forty times on four images, in float32 if it is in half precision, and where only
     outputs are asked with a little noise on its weights, so that a head or a table that starts at 0 hides nothing.
 
-    What it cannot see: bugs of the data and the recipe; a bug that shows in training mode only; sliced heads with an
-    output projection behind them; attention whose queries, keys and values are no linear layers, or have unusual names,
-    or that has parameters of its own beside them; a head on all tokens side by side, ``head(x.flatten(1))``, or on
+    What it cannot see: bugs of the data, the loss and the recipe; a bug that shows in training mode only; attention
+    whose queries, keys and values are no linear layers, or have unusual names, or that has parameters of its own beside
+    them; what runs in modules that aren't registered; a head on all tokens side by side, ``head(x.flatten(1))``, or on
     their maximum; a dead norm that is not PyTorch's LayerNorm or RMSNorm; any bug that chance or training has
     cancelled. Colours last in a convolution that was trained so, a mean over all tokens (timm's
-    ``pool_include_prefix``) and an auxiliary head of your own that rests while evaluating are designs that it takes for
-    bugs. A clean report doesn't prove that the model is sound.
+    ``pool_include_prefix``), probabilities for a loss that takes their logarithm, and an auxiliary head of your own
+    that rests while evaluating are designs that it takes for bugs. A clean report doesn't prove that the model is
+    sound.
 
     Args:
         model: any module from images to logits, or to a tuple, a dict or an object that has them.
@@ -208,20 +222,21 @@ def _diagnose(model: nn.Module, images: Tensor | None, patch_size: int | tuple[i
         examined = ExaminedModel.of(model, images, patch_size)
         if not examined.logits.isfinite().all():
             return _only(_outputs_not_finite(examined), tests)
+        if len(images) == 1:
+            found.append(
+                Finding(ROW, probes.takes_one_image(examined), TESTS_OF_OUTPUTS[ROW][1], "probes.takes_one_image")
+            )
         still = nullcontext()
-        if not examined.repeats():
-            with WithoutDropout() as still:
-                settled = ExaminedModel.of(model, images, patch_size).repeats()
-            if not settled:
-                return _only(_random(examined, dropout=False), tests)
-            found.append(_random(examined, dropout=True))
+        if moved := examined.moved_by_chance():
+            with WithoutDropout() as without:
+                by_dropout = not replace(examined).moved_by_chance()
+            still = without if by_dropout else still
+            found.append(_random(moved, dropout=by_dropout))
+    asked = [(False, {bug: test for bug, test in (TESTS | TESTS_OF_ATTENTION).items() if bug in tests})]
     with still:
-        if by_outputs:
-            with context(shaken=True):
-                _ask(found, TESTS_OF_OUTPUTS, ExaminedModel.of(model, images, patch_size))
-        with context():
-            anatomy = Anatomy.find(ExaminedModel.of(model, images, patch_size))
-            _ask(found, {bug: test for bug, test in (TESTS | TESTS_OF_ATTENTION).items() if bug in tests}, anatomy)
+        for shaken, each in [(True, TESTS_OF_OUTPUTS), *asked] if by_outputs else asked:
+            with context(shaken=shaken):
+                _ask(found, each, Anatomy.find(replace(examined)))
     found.advice = _advice(examined, made and by_outputs, found.not_run)
     return found
 
@@ -233,9 +248,12 @@ def _ask(found: Diagnosis, tests: dict[str, tuple[Callable, str]], examined: Exa
             continue
         try:
             evidence = probe(examined)
-        except (CannotTell, *FAILURES) as error:
+        except (CannotTell, RuntimeError) as error:
+            if not isinstance(error, CannotTell) and not examined.no_gradient:
+                raise  # not the model's fault
+            ran = isinstance(error, CannotTell) and not isinstance(error, DoesNotRun)
             if bug not in found.passed:
-                found.not_run[bug] = str(error) if isinstance(error, CannotTell) else _stumbled(error)
+                found.not_run[bug] = str(error) if ran else f"the model did not run as this test needs it: {error}"
             continue
         found.not_run.pop(bug, None)
         if evidence:
@@ -244,11 +262,6 @@ def _ask(found: Diagnosis, tests: dict[str, tuple[Callable, str]], examined: Exa
             found.passed.remove(bug)
         if not evidence and bug not in found.passed:
             found.passed.append(bug)
-
-
-def _stumbled(error: Exception) -> str:
-    first = str(error).splitlines()[0] if str(error) else "without a word"
-    return f"the model did not run as this test needs it: {type(error).__name__}: {first}"
 
 
 def _advice(examined: ExaminedModel, made: bool, not_run: dict[str, str]) -> str:
@@ -262,10 +275,8 @@ def _advice(examined: ExaminedModel, made: bool, not_run: dict[str, str]) -> str
     return " ".join(advice)
 
 
-def _random(examined: ExaminedModel, *, dropout: bool) -> Finding:
+def _random(moved: float, *, dropout: bool) -> Finding:
     """The finding of a model that gives the same batch other outputs each time."""
-    with torch.no_grad():
-        moved = far(examined.model(examined.images), examined.logits)
     what = "without dropout they are the same" if dropout else "and they do so without dropout, too"
     evidence = (
         f"the same batch twice, while evaluating, gives outputs that differ by {moved:.1%} of their length; {what}"
@@ -273,9 +284,10 @@ def _random(examined: ExaminedModel, *, dropout: bool) -> Finding:
     remedy = (
         "Pass training=self.training to F.dropout, or make nn.Dropout in __init__."
         if dropout
-        else "Let what is random rest while evaluating: ask self.training before DropPath, noise or random masks."
+        else "Let what is random rest while evaluating: ask self.training before DropPath, noise or random masks, and "
+        "make parameters in __init__."
     )
-    return Finding(RANDOM, evidence, remedy, "examined.repeats")
+    return Finding(RANDOM, evidence, remedy, "examined.moved_by_chance")
 
 
 def _weights_not_finite(model: nn.Module) -> Finding | None:
@@ -308,5 +320,4 @@ def _outputs_not_finite(examined: ExaminedModel) -> Finding:
 
 
 def _only(finding: Finding, tests: Iterable[str]) -> Diagnosis:
-    what = "numbers that are not finite" if finding.bug == NOT_FINITE else "outputs that change by themselves"
-    return Diagnosis([finding], dict.fromkeys(tests, f"with {what} it would mean nothing"))
+    return Diagnosis([finding], dict.fromkeys(tests, "with numbers that are not finite it would mean nothing"))

@@ -1,11 +1,13 @@
 """Any model as the tests need it: what it takes, what it returns, and whether it does so twice (chapter 12)."""
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from math import isqrt, prod
+from math import prod
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -14,15 +16,12 @@ from torch.overrides import TorchFunctionMode
 
 from vit_tutorial.attention_maps.maps import is_compiled
 from vit_tutorial.clinic.symptoms import CannotTell, as_logits, evaluating
-from vit_tutorial.clinic.trace import Call, hooked, trace
-from vit_tutorial.validate import check_tiles, to_pair
+from vit_tutorial.clinic.trace import Call, DoesNotRun, hooked, opened, trace
+from vit_tutorial.validate import check_tiles
 
 HALF = (torch.float16, torch.bfloat16)
+NO_GRADIENT = "the outputs have no gradient"
 MOST_EXTRA_TOKENS = 8  # class token, distillation token, registers
-CHANNELS = (1, 3, 4)
-SIDES = (224, 32, 28, 64, 96, 128, 384, 256, 48, 16, 8)  # of images that are tried where the model says nothing
-# What other people's code raises when it is given something that does not fit.
-FAILURES = (RuntimeError, ValueError, AssertionError, TypeError, AttributeError, LookupError)
 DROPOUTS = tuple(getattr(F, name) for name in dir(F) if name.endswith("dropout") and not name.startswith("_"))
 
 
@@ -30,9 +29,31 @@ class WithoutDropout(TorchFunctionMode):
     """In this context every dropout passes its input on, even one that was told to drop while evaluating."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
         if func in DROPOUTS or func is torch.dropout:
             return args[0] if args else kwargs["input"]
-        return func(*args, **(kwargs or {}))
+        if func is F.scaled_dot_product_attention and len(args) < 5:
+            kwargs = kwargs | {"dropout_p": 0.0}
+        return func(*args, **kwargs)
+
+
+def draw_from(seed: int) -> None:
+    """Start all generators that a model may draw from."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+
+
+@contextmanager
+def generators_kept(device: torch.device) -> Iterator[None]:
+    """At the end of a ``with`` block all generators go on where they were."""
+    states = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
 
 
 @contextmanager
@@ -42,8 +63,9 @@ def prepared(
     """The model as the tests need it, for the length of a ``with`` block: evaluating and with gradients.
 
     It takes ``(b, c, H, W)`` and returns a tensor of logits, whatever it does otherwise. Half precision becomes
-    float32, since its rounding is as large as what some tests look for. If ``shaken``, some noise is added to the
-    parameters: a head, a layer scale or a table of positions that starts at 0 then hides nothing.
+    float32, since its rounding is as large as what some tests look for. If it draws random numbers, they are the same
+    in each pass. If ``shaken``, some noise is added to the parameters: a head, a layer scale or a table of positions
+    that starts at 0 then hides nothing.
 
     Args:
         channels_last: whether it takes ``(b, H, W, c)``.
@@ -55,11 +77,13 @@ def prepared(
         raise ValueError("a compiled model runs no hooks: diagnose the model that was compiled")
     kept = [(tensor, tensor.data) for tensor in (*model.parameters(), *model.buffers())]
     hooks = [model.register_forward_hook(lambda part, args, out: as_logits(out))]
+    hooks.append(model.register_forward_pre_hook(lambda part, args: draw_from(0)))
     if channels_last:
         hooks.append(model.register_forward_pre_hook(lambda part, args: (args[0].movedim(1, -1), *args[1:])))
     with (
         hooked(hooks),
-        torch.random.fork_rng([device] if device.type == "cuda" else []),
+        opened(model),
+        generators_kept(device),
         torch.inference_mode(False),
         torch.enable_grad(),
         torch.autocast(device.type, enabled=False),
@@ -70,7 +94,7 @@ def prepared(
                 tensor.data = data.float() if data.dtype in HALF else data
             for parameter in model.parameters() if shaken else ():
                 if parameter.is_floating_point():
-                    fan_in = max(prod(parameter.shape[1:]), 1)
+                    fan_in = max(prod(parameter.shape[2 if parameter.ndim == 3 else 1 :]), 1)
                     parameter.data = parameter.data + 0.1 * fan_in**-0.5 * torch.randn_like(parameter)
             yield
         finally:
@@ -94,116 +118,6 @@ def device_of(model: nn.Module) -> torch.device:
     return next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))
 
 
-# Images ---------------------------------------------------------------------------------------------------------------
-
-
-def is_channels_last(model: nn.Module, images: Float[Tensor, "b ..."]) -> bool:
-    """Whether a batch is ``(b, H, W, c)``, as Keras and Flax have it."""
-    first = next((part.in_channels for part in model.modules() if isinstance(part, nn.Conv2d)), None)
-    if first is not None:
-        return images.shape[-1] == first != images.shape[1]
-    return images.shape[-1] in CHANNELS and images.shape[1] >= 8
-
-
-def check_images(images: Tensor) -> None:
-    """Raise a ValueError unless these are a floating-point batch of at least 2 images."""
-    if images.ndim != 4 or len(images) < 2 or not images.is_floating_point():
-        got = f"{tuple(images.shape)}, {images.dtype}"
-        raise ValueError(f"images must be floating point, (b, c, H, W) with b at least 2; got {got}")
-
-
-def make_images(model: nn.Module) -> tuple[Float[Tensor, "b c H W"], bool]:
-    """Random images that the model takes, and whether it takes them with the channels last.
-
-    Their size is what some part of the model says, or what its positions tell, or a usual one. There are 4 of them, or
-    as many as the model insists on.
-
-    Raises:
-        ValueError: if it takes none of those that were tried.
-    """
-    weight = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
-    channels = _channels(model)
-    rows = sorted({p.shape[0] for p in model.parameters() if p.ndim == 3 and p.shape[0] > 1} - {4})
-    sizes = _sizes(model)
-    said, failure = "", None
-    for height, width in sizes:
-        for c in channels:
-            for b in (4, *(rows if (height, width) == sizes[0] else ())):
-                images = random_like(torch.empty(b, c, height, width, device=weight.device, dtype=weight.dtype))
-                for last in (False, True):
-                    try:
-                        with torch.no_grad():
-                            out = as_logits(model(images.movedim(1, -1) if last else images))
-                    except FAILURES as error:
-                        failure = failure or error
-                        continue
-                    if out.ndim in (2, 3) and len(out) == b:
-                        return images, last
-                    said = said or f"it returned {tuple(out.shape)} for {b} images"
-    tried = ", ".join(f"{h}×{w}" for h, w in sizes)
-    why = said or f"{type(failure).__name__}: {str(failure).splitlines()[0] if str(failure) else ''}"
-    raise ValueError(
-        f"{type(model).__name__} is not a Vision Transformer of vit_tutorial, timm, torchvision or Hugging Face, and "
-        f"random images of {tried} pixels did not make logits (b, k): {why}. Pass a batch that it takes: "
-        "diagnose(model, images)"
-    )
-
-
-def _attributes(model: nn.Module, names: tuple[str, ...]) -> list:
-    """What the parts of a model, or their configs, say under these names."""
-    holders = [holder for part in model.modules() for holder in (part, getattr(part, "config", None)) if holder]
-    return [value for holder in holders for name in names if (value := getattr(holder, name, None)) is not None]
-
-
-def _pairs(values: list) -> list[tuple[int, int]]:
-    """Those that are a size in pixels."""
-    pairs = []
-    for value in values:
-        try:
-            pairs.append(to_pair("size", value))
-        except ValueError:
-            continue
-    return list(dict.fromkeys(pairs))
-
-
-def _channels(model: nn.Module) -> tuple[int, ...]:
-    first = next((part.in_channels for part in model.modules() if isinstance(part, nn.Conv2d)), None)
-    names = ("in_chans", "in_channels", "num_channels", "channels", "n_channels")
-    said = [first] if first else _attributes(model, names)
-    return tuple(dict.fromkeys([*(c for c in said if isinstance(c, int) and 0 < c <= 16)][:1] or (3, 1)))
-
-
-def _sizes(model: nn.Module) -> list[tuple[int, int]]:
-    said = _pairs(_attributes(model, ("img_size", "image_size", "input_size", "img_dim", "image_dim")))
-    patches = _pairs(_attributes(model, ("patch_size",)))
-    patches += [part.kernel_size for part in model.modules() if _cuts(part)]
-    for name, parameter in model.named_parameters():
-        if (parameter.ndim == 3 and len(parameter) == 1) or (parameter.ndim == 2 and "pos" in name.lower()):
-            for extra in range(3):
-                side = isqrt(max(parameter.shape[-2] - extra, 0))
-                if side > 1 and side * side == parameter.shape[-2] - extra:
-                    said += [(side * ph, side * pw) for ph, pw in patches[:1]]
-    return list(dict.fromkeys([*said, *((side, side) for side in SIDES)]))
-
-
-def _cuts(part: nn.Module) -> bool:
-    """Whether this is a convolution that cuts images into patches side by side."""
-    return isinstance(part, nn.Conv2d) and part.kernel_size == part.stride and prod(part.stride) > 1
-
-
-def guess_patch_size(model: nn.Module, images: Float[Tensor, "b c H W"]) -> tuple[int, int] | None:
-    """What the first convolution cuts, or a part says, or the first linear layer takes, if it tiles the images."""
-    first = next((part for part in model.modules() if isinstance(part, nn.Conv2d | nn.Linear)), None)
-    said = [first.kernel_size] if first is not None and _cuts(first) else []
-    said += _attributes(model, ("patch_size",))
-    if isinstance(first, nn.Linear) and (side := isqrt(first.in_features // images.shape[1])) > 1:
-        said += [side] * (side * side * images.shape[1] == first.in_features)
-    for patch_size in _pairs(said):
-        if all(side % p == 0 for side, p in zip(images.shape[2:], patch_size, strict=True)):
-            return patch_size
-    return None
-
-
 # A model and its images -----------------------------------------------------------------------------------------------
 
 
@@ -213,7 +127,7 @@ class ExaminedModel:
 
     Attributes:
         model: the whole, prepared.
-        images: at least 2.
+        images: at least 2, or the only one that it takes at a time.
         patch_size: pixels, (height, width); None if unknown.
     """
 
@@ -235,14 +149,12 @@ class ExaminedModel:
         images = images.detach().clone(memory_format=torch.contiguous_format)  # of inference mode, they had no gradient
         examined = cls(model, images.float() if images.dtype in HALF else images, patch_size)
         try:
-            _ = examined.logits
-        except FAILURES as error:
-            if str(error).startswith("a model must return logits"):
-                raise
+            logits = examined.logits
+        except DoesNotRun as error:
             shape = tuple(images.shape)
             raise ValueError(f"{type(model).__name__} does not take images {shape}: {error}") from error
-        if examined.logits.ndim not in (2, 3) or len(examined.logits) != len(images):
-            raise ValueError(f"{len(images)} images should give logits (b, k), got {tuple(examined.logits.shape)}")
+        if logits.ndim not in (2, 3) or len(logits) != len(images):
+            raise ValueError(f"{len(images)} images should give logits (b, k), got {tuple(logits.shape)}")
         return examined
 
     @property
@@ -260,11 +172,48 @@ class ExaminedModel:
         """Of all parts, in the order in which they began."""
         return trace(self.model, self.images)
 
-    def repeats(self) -> bool:
-        """Whether the same batch gives the same outputs a second and a third time."""
-        with torch.no_grad():
-            again = [self.model(self.images) for _ in range(2)]
-        return all(torch.allclose(outputs, self.logits, rtol=1e-5, atol=1e-7) for outputs in again)
+    @cached_property
+    @torch.no_grad()
+    def draws(self) -> bool:
+        """Whether a forward pass draws from a generator."""
+        self.model(self.images)
+        after = self._states()
+        draw_from(0)
+        return after != self._states()
+
+    def _states(self) -> tuple:
+        states = [torch.get_rng_state()]
+        states += [torch.cuda.get_rng_state(self.images.device)] if self.images.is_cuda else []
+        _, keys, place, *_ = np.random.get_state()
+        return [state.tolist() for state in states], random.getstate(), keys.tolist(), place
+
+    @torch.no_grad()
+    def moved_by_chance(self) -> float:
+        """How far the outputs for the same batch are from those of a pass before, at most; 0 up to rounding.
+
+        A model that draws random numbers is asked often: its dropout may be one of whole layers, and rare.
+        """
+        outputs = self.logits
+        for seed in range(1, 4000 if self.draws else 100, 97):  # 42 passes, or 2
+            with hooked([self.model.register_forward_pre_hook(lambda part, args, seed=seed: draw_from(seed))]):
+                again = self.model(self.images)
+            if not torch.allclose(again, outputs, rtol=1e-5, atol=1e-7):
+                return far(again, outputs)
+        return 0.0
+
+    @cached_property
+    def no_gradient(self) -> str:
+        """Why the outputs have no gradient; "" if they have one."""
+        images = self.images.clone().requires_grad_()
+        wanted = [parameter for parameter in self.model.parameters() if parameter.requires_grad] or [images]
+        try:
+            outputs = self.model(images)
+            if not outputs.requires_grad:
+                return NO_GRADIENT
+            torch.autograd.grad(outputs.sum(), wanted, allow_unused=True)
+        except RuntimeError as error:
+            return str(DoesNotRun(error))
+        return ""
 
     def embed(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b n d"]:
         """The first sequence that any part of the model takes: as many vectors as patches, or a few more.

@@ -8,11 +8,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_tutorial.clinic.diagnosis import diagnose
-from vit_tutorial.clinic.examined import FAILURES, device_of, make_images, prepared
+from vit_tutorial.clinic.examined import device_of, prepared
+from vit_tutorial.clinic.inputs import make_images
 from vit_tutorial.clinic.report import Diagnosis
+from vit_tutorial.clinic.trace import FAILURES
+from vit_tutorial.data.headers import IMG_EXTENSIONS
 from vit_tutorial.data.images import decode_all
+from vit_tutorial.data.layout import images_in
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 MOST_PICTURES = 4
 
 
@@ -75,11 +78,11 @@ def load_pictures(folder: str, model: nn.Module) -> Float[Tensor, "b c H W"]:
     Raises:
         ValueError: if there are fewer than two, one is not a whole image, or no size is known that the model takes.
     """
-    files = [file for file in sorted(Path(folder).rglob("*")) if file.suffix.lower() in SUFFIXES]
+    files = images_in(Path(folder))
     if len(files) < 2:
-        raise ValueError(f"{folder} must hold at least 2 pictures ({', '.join(SUFFIXES)}), found {len(files)}")
+        raise ValueError(f"{folder} must hold at least 2 pictures ({', '.join(IMG_EXTENSIONS)}), found {len(files)}")
     like, last = _size_of(model)
-    pixels = decode_all([str(file) for file in files[:MOST_PICTURES]], tuple(like.shape[2:])) / 127.5 - 1
+    pixels = decode_all(files[:MOST_PICTURES], tuple(like.shape[2:])) / 127.5 - 1
     channels = like.shape[1]
     pixels = pixels.mean(dim=1, keepdim=True).expand(-1, channels, -1, -1) if channels != 3 else pixels
     pixels = pixels.to(like)

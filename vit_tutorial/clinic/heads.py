@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from vit_tutorial.clinic.anatomy import Anatomy
 from vit_tutorial.clinic.examined import far, random_like
@@ -22,7 +23,7 @@ from vit_tutorial.validate import listed
 
 SCALE, AXIS, TRANSPOSE = "scale by √dim", "softmax over the wrong axis", "heads without a transpose"
 MASKED, NO_SOFTMAX, UNEXPLAINED = "masked attention", "attention without a softmax", "attention is something else"
-ACROSS = "attention across the batch"
+NO_LAYERS = "no attention was found whose queries, keys and values are linear layers with usual names"
 FITS = 0.01  # of the distance to what is right: so close a mistake comes to what was returned
 MOST_TOKENS = 400  # up to so many, who reads whom is looked at
 
@@ -68,7 +69,10 @@ class Way:
         q, k = _normed(layer, (q, k), wide=False)
         if self.unit:
             q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
+        q, k = layer.turn(q), layer.turn(k)
         scores = q @ k.mT * (q.shape[-1] ** -0.5 if self.scale is None else self.scale)
+        if layer.bias is not None and scores.shape[1:] == layer.bias.shape:
+            scores = scores + layer.bias
         if self.mask is not None:
             scores = scores.masked_fill(~self.mask, -torch.inf)
         weights = scores if self.axis is None else scores.softmax(dim=self.axis)
@@ -109,13 +113,15 @@ def _is_wide(norm: nn.Module, layer: Layer) -> bool:
 
 
 def explain(examined: Anatomy) -> dict[str, str]:
-    """The one bug of the first layer that does not return what its weights say, with its evidence; {} if all do.
+    """The bugs of the first layer that does not return what its weights say, with their evidence; {} if all do.
 
     Raises:
         CannotTell: if no layer's weights are known, or one has something beside them.
     """
     if not examined.layers:
-        raise CannotTell("no attention was found whose queries, keys and values are linear layers with usual names")
+        if evidence := _other_axis(examined):
+            return {AXIS: evidence}
+        raise CannotTell(NO_LAYERS)
     unclear = ""
     with torch.no_grad():
         for layer in examined.layers:
@@ -133,6 +139,33 @@ def explain(examined: Anatomy) -> dict[str, str]:
     if unclear:
         raise CannotTell(unclear)
     return {}
+
+
+class Softmaxes(TorchFunctionMode):
+    """In this context the shapes and axes of all softmaxes are kept."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen: list[tuple[torch.Size, int]] = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func in (torch.softmax, F.softmax, Tensor.softmax):
+            x = args[0] if args else kwargs["input"]
+            axis = args[1] if len(args) > 1 else kwargs.get("dim")
+            axis = (0 if x.ndim == 3 else 1) if axis is None else axis  # as PyTorch guesses
+            self.seen.append((x.shape, axis % x.ndim))
+        return func(*args, **kwargs)
+
+
+def _other_axis(examined: Anatomy) -> str:
+    """Whether scores between all tokens get their softmax over another axis than the keys', the last."""
+    with torch.no_grad(), Softmaxes() as softmaxes:
+        tokens = examined.run(examined.images).leaving
+    for shape, axis in softmaxes.seen if tokens is not None else ():
+        if shape[-2:] == (tokens.shape[1],) * 2 and axis != len(shape) - 1:
+            return f"the softmax of scores of shape {tuple(shape)} runs over axis {axis}, not over the keys, the last"
+    return ""
 
 
 def _possible(layer: Layer) -> list[int]:
@@ -179,9 +212,9 @@ def healthy_way(layer: Layer) -> Way | None:
     return next(filter(fits, ways), None)
 
 
-def _mistakes(layer: Layer, dim: int) -> list[tuple[str, str, dict]]:
-    """Bug, what is said about it, and how the right way changes."""
-    width = layer.width // (layer.num_heads or 1)
+def _mistakes(layer: Layer, num_heads: int) -> list[tuple[str, str, dict]]:
+    """Bug, what is said about it, and how the right way with so many heads changes."""
+    dim, width = layer.call.given.shape[-1], layer.width // num_heads
     scales = {f"√{dim}": dim**-0.5, "1": 1.0, f"{width}": 1 / width, f"1/√{width}": width**0.5, f"{dim}": 1 / dim}
     found = [
         (SCALE, f"the scores are divided by {name} where head_dim is {width}", {"scale": scale})
@@ -204,26 +237,30 @@ def _mistakes(layer: Layer, dim: int) -> list[tuple[str, str, dict]]:
 
 
 def _explain(layer: Layer, examined: Anatomy) -> dict[str, str] | str:
-    """What differs in this layer: a bug and its evidence, {} if another test has it, or why it cannot be told."""
-    dim, out = layer.call.given.shape[-1], layer.out
-    heads = _numbers_of_heads(layer)
-    mistakes = _mistakes(layer, dim)
+    """What differs in this layer: bugs and their evidence, {} if another test has it, or why it cannot be told."""
+    if examined.draws and far(layer.call.again(layer.call.given), layer.call.returned) > 10 * SAME:
+        return f"{layer.name} draws random numbers"
+    out, heads = layer.out, _numbers_of_heads(layer)
     error = min(_error(Way(h), layer, out) for h in heads)
     moved = f"which moves what attention returns by {error:.1%} of its length"
     if _is_across(layer, heads):
         return {}
-    pairs = [(a, b) for i, a in enumerate(mistakes) for b in mistakes[i + 1 :] if not a[2].keys() & b[2].keys()]
     others = [("", "", {"order": order, "packed": packed}) for order, packed in _orders(layer)[1:]]
-    turned = [(a, b) for a, b in product(mistakes, others) if "packed" not in a[2]]
-    for tried in ([(one,) for one in mistakes], *((turned, pairs) if out.shape[1] <= MOST_TOKENS else ())):
-        ways = [(h, each) for h in heads for each in tried]
-        changes = [{name: value for one in each for name, value in one[2].items()} for _, each in ways]
-        errors = [_error(Way(h, **change), layer, out) for (h, _), change in zip(ways, changes, strict=True)]
-        best = min(range(len(ways)), key=errors.__getitem__, default=None)
-        if best is not None and errors[best] < FITS * error:
-            each = ways[best][1]
-            words = ", and ".join(words for _, words, _ in each if words)
-            return {each[0][0]: f"in {layer.name} {words}, {moved}"}
+    least, mistakes = error, ()
+    for tried in (_alone, _in_pairs)[: 1 if out.shape[1] > MOST_TOKENS else 2]:
+        for number, each in ((h, each) for h in heads for each in tried(_mistakes(layer, h), others)):
+            change = {name: value for one in each for name, value in one[2].items()}
+            if (distance := _error(Way(number, **change), layer, out)) < least:
+                least, mistakes = distance, each
+        if least < 10 * SAME:
+            break
+    if least < FITS * error:
+        named: dict[str, list[str]] = {}
+        for bug, words, _ in mistakes:
+            if bug:
+                named.setdefault(bug, []).append(words)
+        more = ", with what else is wrong in it" if len(named) > 1 else ""
+        return {bug: f"in {layer.name} {', and '.join(words)}, {moved}{more}" for bug, words in named.items()}
     if out.shape[1] > MOST_TOKENS:
         return f"in {layer.name} attention differs from its weights, and {out.shape[1]} tokens are too many to ask why"
     for h in _possible(layer):
@@ -236,6 +273,17 @@ def _explain(layer: Layer, examined: Anatomy) -> dict[str, str] | str:
         if (scale := _fits_some_scale(Way(h), layer)) is not None:
             return {SCALE: f"in {layer.name} the scores are divided by {1 / scale:.4g}, not √head_dim, {moved}"}
     return _explain_by_running(layer, examined, heads, moved)
+
+
+def _alone(mistakes: list[tuple], others: list[tuple]) -> list[tuple]:
+    """Each mistake by itself."""
+    return [(one,) for one in mistakes]
+
+
+def _in_pairs(mistakes: list[tuple], others: list[tuple]) -> list[tuple]:
+    """Mistakes two at a time, or one in another layout."""
+    turned = [(a, b) for a, b in product(mistakes, others) if "packed" not in a[2]]
+    return turned + [(a, b) for i, a in enumerate(mistakes) for b in mistakes[i + 1 :] if not a[2].keys() & b[2].keys()]
 
 
 def _is_across(layer: Layer, heads: list[int]) -> bool:
@@ -303,6 +351,8 @@ def explained(bug: str) -> Callable[[Anatomy], str]:
 
     def probe(examined: Anatomy) -> str:
         found = examined.attention_differs
+        if found and bug not in found and not examined.layers:
+            raise CannotTell(NO_LAYERS)
         if not found and bug in (SCALE, AXIS):
             _check_it_matters(examined, bug)
         return found.get(bug, "")

@@ -13,11 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit_tutorial.clinic.trace import Call
+from vit_tutorial.modern import BiasedAttention, ModernAttention
 
 HEADS = (
     "num_heads", "num_attention_heads", "n_heads", "heads", "head", "nhead", "num_head", "n_head", "nheads", "n_h", "h",
-    "head_num", "head_count", "no_of_heads",
+    "head_num", "head_count", "no_of_heads", "number_of_heads", "number_attention_heads", "num_msa_heads",
 )  # fmt: skip
+OF_POSITIONS = ("rope.freqs", "relative_position_bias_table")  # of this package's attention, which _positions knows
 FILLERS = re.compile(r"proj(ection)?|linear|layer|dense|net|map|lin|fc|to|in|head|mat|transform|weight|w|[_\W\d]")
 ROLES = {
     "q": "q", "query": "q", "queries": "q", "k": "k", "key": "k", "keys": "k", "v": "v", "value": "v", "values": "v",
@@ -38,6 +40,8 @@ class Layer:
         norms: of queries and of keys; None where there is none.
         num_heads: what the layer says, or None.
         others: what it has beside that its weights alone do not explain.
+        turn: what happens to the queries and keys of the heads behind their norms: rotary positions.
+        bias: what is added to the scores, or None.
     """
 
     name: str
@@ -48,6 +52,8 @@ class Layer:
     norms: tuple[nn.Module | None, nn.Module | None]
     num_heads: int | None
     others: tuple[str, ...]
+    turn: Callable[[Tensor], Tensor] = lambda x: x
+    bias: Tensor | None = None
 
     @property
     def packed(self) -> bool:
@@ -84,11 +90,13 @@ def _torch_layer(call: Call) -> Layer | None:
     others = [f"the argument {name}" for name in extra] + ["bias_k"] * (part.bias_k is not None)
     if given[0].ndim != 3:
         return None
-    qkv = tuple(F.linear(x, weight, bias) for x, weight, bias in thirds)
-    return Layer(call.name, call, qkv, call.returned, part.out_proj, (None, None), part.num_heads, tuple(others))
+    qkv, out = tuple(F.linear(x, weight, bias) for x, weight, bias in thirds), call.returned
+    if not part.batch_first:  # its tokens are axis 0, whatever was meant
+        qkv, out = tuple(x.transpose(0, 1) for x in qkv), out.transpose(0, 1)
+    return Layer(call.name, call, qkv, out, part.out_proj, (None, None), part.num_heads, tuple(others))
 
 
-def _role(name: str) -> str:
+def role_of(name: str) -> str:
     """Whether a linear layer of this name makes queries, keys or values; "" if it does not say."""
     for word in reversed(name.lower().split(".")):
         if not word.isdigit() and (role := ROLES.get(FILLERS.sub("", word)) or ROLES.get(word)):
@@ -102,8 +110,8 @@ def _layer(call: Call, calls: list[Call]) -> Layer | None:
     prefix = f"{call.name}." if call.name else ""
     roles: dict[str, list[Call]] = {}
     for linear in linears:
-        roles.setdefault(_role(linear.name.removeprefix(prefix)), []).append(linear)
-    makers = _makers(roles, linears)
+        roles.setdefault(role_of(linear.name.removeprefix(prefix)), []).append(linear)
+    makers = _makers(roles, linears) or _first_three(call, linears)
     if not makers:
         return None
     first = makers[0][0]
@@ -123,11 +131,23 @@ def _layer(call: Call, calls: list[Call]) -> Layer | None:
     num_heads = len(makers[0]) if len(makers[0]) > 1 else _num_heads(call.part)
     used = {id(p) for maker in makers for each in maker for p in each.part.parameters()}
     used |= {id(p) for norm in norms if norm is not None for p in norm.parameters()}
+    turn, bias = _positions(call.part, qkv[0].shape[1])
+    if isinstance(call.part, ModernAttention):
+        used |= {id(p) for name, p in call.part.named_parameters() if name in OF_POSITIONS}
     used |= {id(p) for o in inner if o.start >= end or o.end < first.start for p in o.part.parameters()}
     others = [name for name, p in call.part.named_parameters() if id(p) not in used]
     others += [f"the argument {i + 1}" for i, value in enumerate(call.args[1:], 1) if _is_extra(value)]
     others += [f"the argument {name}" for name, v in call.options.items() if _is_extra(v) and v is not call.given]
-    return Layer(call.name, call, qkv, out, lambda x: x, norms, num_heads, tuple(others))
+    return Layer(call.name, call, qkv, out, lambda x: x, norms, num_heads, tuple(others), turn, bias)
+
+
+def _positions(part: nn.Module, n: int) -> tuple[Callable[[Tensor], Tensor], Tensor | None]:
+    """How this package's attention turns queries and keys, and what it adds to scores; both at its own shapes only."""
+    if not isinstance(part, ModernAttention):
+        return nn.Identity(), None
+    shape = (part.num_heads, n, part.qkv.in_features // part.num_heads)
+    bias = part.bias() if isinstance(part, BiasedAttention) else None
+    return lambda x: part.rope(x) if x.shape[1:] == shape else x, bias
 
 
 def _is_extra(value: object) -> bool:
@@ -154,6 +174,14 @@ def _makers(roles: dict[str, list[Call]], linears: list[Call]) -> list[list[Call
     if first is not None and len(linears) == 2 and first.out.shape[-1] == 3 * linears[1].given.shape[-1]:
         return [[first]]
     return []
+
+
+def _first_three(call: Call, linears: list[Call]) -> list[list[Call]]:
+    """In what calls itself attention: three layers without names that take what it takes, and perhaps a fourth."""
+    own = type(call.part).__name__.lower()
+    is_attention = any(word in own for word in ("attention", "attn", "mha", "msa"))
+    same = [linear for linear in linears[:3] if linear.given is call.given and linear.out.shape == linears[0].out.shape]
+    return [[linear] for linear in same] if is_attention and len(same) == 3 and len(linears) < 5 else []
 
 
 def _side_by_side(calls: list[Call]) -> Tensor:

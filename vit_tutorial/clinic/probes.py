@@ -1,28 +1,27 @@
-"""What ``diagnose`` asks: one function for each bug, which returns its evidence, or "" if it sees none (chapter 12).
+"""What ``diagnose`` asks of any model: one function for each bug, which returns its evidence, or "" (chapter 12).
 
-A probe that does not apply to a model, or whose answer would mean nothing, raises CannotTell. Those of an
-``ExaminedModel`` take any model, those of an ``Anatomy`` a Vision Transformer whose parts are known.
+A probe that does not apply to a model, or whose answer would mean nothing, raises CannotTell.
 """
 
 import re
 from collections.abc import Callable
 
 import torch
-from einops import rearrange
-from torch import Tensor, nn
+from torch import nn
 
 from vit_tutorial.archs.patients import History
 from vit_tutorial.clinic import symptoms
-from vit_tutorial.clinic.anatomy import NORMS, Anatomy
-from vit_tutorial.clinic.examined import FAILURES, ExaminedModel, far, random_like
+from vit_tutorial.clinic.anatomy import Anatomy
+from vit_tutorial.clinic.examined import NO_GRADIENT, ExaminedModel, far
 from vit_tutorial.clinic.symptoms import SAME, CannotTell
+from vit_tutorial.clinic.trace import DoesNotRun, unregistered
+from vit_tutorial.patches import patchify, unpatchify
+from vit_tutorial.validate import listed
 
 RESTS = re.compile(r"mask_token")  # stands in for patches that are hidden while pretraining
 LIBRARIES = ("transformers", "timm", "torchvision")
 NEEDS_PATCH_SIZE = "it needs the patch_size"
-NO_BLOCKS = "no row of blocks was found that pass tokens (b, n, d) on"
-
-# Any model from images to logits -------------------------------------------------------------------------------------
+ONE_IMAGE = "the model takes only one image at a time"
 
 
 def outputs_are_probabilities(examined: ExaminedModel) -> str:
@@ -39,6 +38,8 @@ def outputs_are_probabilities(examined: ExaminedModel) -> str:
 def outputs_depend_on_each_other(examined: ExaminedModel) -> str:
     """An image has nothing to do with its neighbours in the batch: exchange them, and its outputs stay the same."""
     outputs = examined.logits
+    if len(outputs) < 2:
+        raise CannotTell(ONE_IMAGE)
     if not symptoms.images_are_independent(examined.model, examined.images):
         return f"the outputs for image 0 change when the other {len(outputs) - 1} images of the batch are exchanged"
     if far(outputs, outputs[:1].expand_as(outputs)) < SAME:
@@ -51,6 +52,8 @@ def row_or_size_matters(examined: ExaminedModel) -> str:
 
     The same image is in all rows, so that its neighbours do not matter.
     """
+    if examined.draws:
+        raise CannotTell("the model draws random numbers, others for another number of images")
     same = examined.images[:1].expand_as(examined.images)
     if symptoms.any_batch_size(examined.model, same):
         return ""
@@ -58,12 +61,39 @@ def row_or_size_matters(examined: ExaminedModel) -> str:
     try:
         with torch.no_grad():
             alone = symptoms.as_logits(examined.model(same[:1]))
-    except FAILURES as error:
-        return f"a batch of {len(together)} images runs, one of 1 raises {type(error).__name__}"
+    except DoesNotRun as error:
+        return f"a batch of {len(together)} images runs, one of 1 raises {error.kind}"
     if alone.shape != (1, *together.shape[1:]):
         shapes = tuple(together.shape), tuple(alone.shape)
         return f"{len(together)} images give outputs of shape {shapes[0]}, a batch of 1 image gives {shapes[1]}"
+    if not symptoms.images_are_independent(examined.model, examined.images):
+        raise CannotTell("the images of a batch depend on each other")
     return f"the same image gets other outputs alone than in some row of a batch of {len(together)}"
+
+
+def takes_one_image(examined: ExaminedModel) -> str:
+    """A model must take more than one image at a time."""
+    try:
+        examined.model(examined.images.expand(4, -1, -1, -1))
+    except DoesNotRun as error:
+        return f"a batch of 1 image runs, one of 4 raises {error.kind}"
+    return "a batch of 1 image gives logits, one of 4 does not"
+
+
+def backward_pass_fails(examined: ExaminedModel) -> str:
+    """Outputs that need a gradient must give one."""
+    if examined.no_gradient == NO_GRADIENT:
+        raise CannotTell(NO_GRADIENT)
+    return f"a backward pass of the outputs raises {examined.no_gradient}" if examined.no_gradient else ""
+
+
+def parameters_are_not_registered(examined: ExaminedModel) -> str:
+    """What the outputs are computed from and wants a gradient must be among the parameters, or nothing trains it."""
+    strangers = unregistered(examined.model, examined.model(examined.images))
+    if not strangers:
+        return ""
+    shapes = listed([str(tuple(tensor.shape)) for tensor in strangers], 3)
+    return f"the outputs have a gradient for {len(strangers)} that model.parameters() does not have, of shape {shapes}"
 
 
 def parameters_without_gradient(examined: ExaminedModel) -> str:
@@ -88,19 +118,39 @@ def _rests(model: nn.Module, name: str, dead: list[str]) -> bool:
     return False
 
 
-def _check_patches(examined: ExaminedModel) -> None:
+def check_patches(examined: ExaminedModel) -> None:
     if examined.patch_size is None:
         raise CannotTell(NEEDS_PATCH_SIZE)
     if examined.num_patches < 2:
         raise CannotTell("an image is a single patch")
 
 
-def order_does_not_matter(examined: ExaminedModel) -> str:
+def order_does_not_matter(examined: Anatomy) -> str:
     """Without positions a model takes an image for a bag of patches: in any order they give the same outputs."""
-    _check_patches(examined)
+    check_patches(examined)
+    if _tokens_follow_their_patches(examined):
+        where = "the last block" if examined.blocks else "the layer that passes tokens on last"
+        return f"in another order the {examined.num_patches} patches leave {where} as the same tokens, in that order"
     if symptoms.patch_order_matters(examined.model, examined.images, examined.patch_size):
         return ""
-    return f"the outputs stay the same when each image's {examined.num_patches} patches are put in reverse order"
+    return f"the outputs stay the same when each image's {examined.num_patches} patches are put in another order"
+
+
+def _tokens_follow_their_patches(examined: Anatomy) -> bool:
+    """Whether the tokens of patches in another order are the same in that order, as they are without positions."""
+    patches, number = patchify(examined.images, examined.patch_size), examined.num_patches
+    grid_size = tuple(side // p for side, p in zip(examined.images.shape[2:], examined.patch_size, strict=True))
+    order = symptoms.another_order(number)
+    with torch.no_grad():
+        before = examined.run(examined.images).leaving
+        after = examined.run(unpatchify(patches[:, order], examined.patch_size, grid_size)).leaving
+    if before is None or before.ndim != 3 or before.shape != after.shape:
+        return False
+    for first in range(before.shape[1] - number + 1):
+        old, new = (tokens[:, first : first + number] for tokens in (before, after))
+        if far(new, old[:, order]) < SAME / 10 and far(new, old) > SAME:
+            return True
+    return False
 
 
 def _check_stem(examined: ExaminedModel) -> None:
@@ -112,22 +162,41 @@ def _check_stem(examined: ExaminedModel) -> None:
         raise CannotTell("behind overlapping patches or several convolutions a token sees more by design")
 
 
-def patches_are_scrambled(examined: ExaminedModel) -> str:
+def patches_are_scrambled(examined: Anatomy) -> str:
     """A token is made of one patch, so the pixels of one patch move one token."""
-    _check_patches(examined)
-    if isinstance(examined, Anatomy) and examined.known and not hasattr(examined.proj, "weight"):
+    check_patches(examined)
+    if examined.known and not hasattr(examined.proj, "weight"):
         raise CannotTell("behind a stem of several layers a token sees more than a patch by design")
     _check_stem(examined)
+    if not examined.blocks and parameters_are_not_registered(examined):
+        raise CannotTell("what isn't registered may have run before the first sequence that was seen")
+    evidence, near = "", True
     for patch in sorted({0, examined.num_patches // 2, examined.num_patches - 1}):
         moved = symptoms.moved_by_patch(examined.embed, examined.images, examined.patch_size, patch)
         if not moved.any():
             raise CannotTell("the tokens do not depend on the pixels")
-        tokens = int(moved.any(dim=1).sum())
-        if tokens > 1 and moved.shape[1] > 1 and moved.any(dim=0).sum() == 1:
+        tokens = moved.any(dim=1).nonzero().flatten().tolist()
+        if len(tokens) > 1 and moved.shape[1] > 1 and moved.any(dim=0).sum() == 1:
             raise CannotTell("the first sequence that a part of the model takes may be (b, d, n)")
-        if tokens > 1:
-            return f"the pixels of patch {patch}, of {examined.num_patches}, move {tokens} tokens"
-    return ""
+        if len(tokens) > 1 and not evidence:
+            evidence = f"the pixels of patch {patch}, of {examined.num_patches}, move {len(tokens)} tokens"
+        near &= _are_neighbours(examined, patch, tokens, moved.shape[0] - examined.num_patches)
+    if evidence and near:
+        raise CannotTell("a token sees its patch and the next ones, as where patches overlap or are shifted by design")
+    return evidence
+
+
+def _are_neighbours(examined: ExaminedModel, patch: int, tokens: list[int], extra: int) -> bool:
+    """Whether these tokens are the patch's own and some around it, with the extra ones all in front or all behind."""
+    columns = examined.images.shape[3] // examined.patch_size[1]
+    if min(columns, examined.num_patches // columns) < 3:  # where all are neighbours
+        return False
+    row, column = divmod(patch, columns)
+    for first in {0, extra}:
+        places = [divmod(token - first, columns) for token in tokens]
+        if (row, column) in places and all(abs(r - row) < 2 and abs(c - column) < 2 for r, c in places):
+            return True
+    return False
 
 
 def output_for_each_token(examined: ExaminedModel) -> str:
@@ -136,196 +205,6 @@ def output_for_each_token(examined: ExaminedModel) -> str:
     if outputs.ndim == 2:
         return ""
     return f"{len(outputs)} images give an output of shape {tuple(outputs.shape)}, a row for each token"
-
-
-# A Vision Transformer whose parts are known ---------------------------------------------------------------------------
-
-
-def rows_depend_on_each_other(examined: Anatomy) -> str:
-    """An image has nothing to do with its neighbours in the batch: the gradient for their pixels is exactly 0.
-
-    Exchanging them and comparing would miss a branch that layer scale makes small at the start. The gradient is that of
-    the last block's tokens, since a class token may not depend on anything, and of what follows, up to the logits.
-    """
-    if len(examined.images) < 2:
-        raise CannotTell("the model takes only one image at a time")
-    images = examined.images.clone().requires_grad_()
-    run = examined.run(images)
-    of_image_0 = [values[0] for values in (run.leaving, run.features, run.output) if values is not None]
-    (gradient,) = torch.autograd.grad(sum((values * random_like(values)).sum() for values in of_image_0), images)
-    influence = gradient.flatten(1).norm(dim=1)
-    if not influence.any():
-        raise CannotTell("the outputs do not depend on the pixels")
-    strangers = int((influence[1:] > 0).sum())
-    if not strangers:
-        return ""
-    fraction = (influence[1:].max() / influence.max()).item()
-    return (
-        f"the tokens or logits of image 0 depend on the pixels of {strangers} other images in the batch, with a "
-        f"gradient of up to {fraction:.1g} of the largest"
-    )
-
-
-def norms_without_gradient(examined: Anatomy) -> str:
-    """The outputs must depend on every norm of the blocks and on the final one; another may rest while evaluating."""
-    inside = {part for whole in (*examined.blocks, examined.norm) if whole for part in whole.modules()}
-    norms = [
-        f"{name}.{key}"
-        for name, part in examined.model.named_modules()
-        if isinstance(part, nn.LayerNorm | nn.RMSNorm) and part in inside
-        for key, _ in part.named_parameters()
-    ]
-    if not norms:
-        raise CannotTell("the blocks have no LayerNorm or RMSNorm with parameters")
-    dead = [name for name in symptoms.dead_parameters(examined.model, examined.images) if name in norms]
-    if not dead:
-        return ""
-    return f"{len(dead)} of the norms' {len(norms)} parameters get no gradient, {dead[0]} among them"
-
-
-def head_depends_on_all_tokens(examined: Anatomy) -> str:
-    """The gradient of what the head takes tells which tokens it is made of: the class token, or the patches."""
-    if evidence := output_for_each_token(examined):
-        return evidence
-    if examined.cls_token is None:
-        raise CannotTell("the model has no class token")
-    run = examined.run(examined.images)
-    if run.normed is None:
-        raise CannotTell(NO_BLOCKS)
-    direction = random_like(run.features[0, ..., :].reshape(-1, run.features.shape[-1])[0])
-    (influence,) = torch.autograd.grad((run.features @ direction).sum(), run.normed, allow_unused=True)
-    if influence is None or not influence.any():  # None: a norm that is called, and whose result nobody reads
-        raise CannotTell("the head does not depend on the tokens that leave the last norm")
-    lengths = influence.norm(dim=-1)[0]
-    if lengths.min() < (1 - SAME) * lengths.max():
-        return ""
-    return f"the class token and the other {len(lengths) - 1} tokens count alike for the head, 1/{len(lengths)} each"
-
-
-def _ends_in_a_norm(examined: Anatomy, block: nn.Module) -> bool:
-    """Whether a block returns what a norm in it gave, as blocks after the first Transformer do."""
-    whole = next(call for call in examined.calls if call.part is block)
-    inside = (call for call in examined.calls if whole.holds(call) and isinstance(call.part, NORMS))
-    return any(call.out.shape == whole.returned.shape and torch.equal(call.out, whole.returned) for call in inside)
-
-
-def stream_reaches_the_head(examined: Anatomy) -> str:
-    """A LayerNorm divides by the size of its input: behind it, tokens that are 10 times as large are the same.
-
-    Random tokens of size 1 stand in for the block's own, which may be so short at the start that the norm's ε counts.
-    """
-    if not examined.blocks:
-        raise CannotTell(NO_BLOCKS)
-    last, lengths = examined.blocks[-1], []
-    if not any(isinstance(part, NORMS) for block in examined.blocks for part in block.modules()):
-        raise CannotTell("the blocks have no LayerNorm or RMSNorm, so that one behind them is not to be expected")
-    if _ends_in_a_norm(examined, last):
-        raise CannotTell("each block ends in a norm, so that the last one's tokens have a size that is bounded")
-    with torch.no_grad():
-        for size in (1, 10):
-            run = examined.run(examined.images, change={last: lambda out, size=size: size * random_like(out)})
-            lengths.append(run.features.norm())
-    if not lengths[0]:  # a norm of width 1, or with weights of 0
-        raise CannotTell("the head gets only zeros")
-    growth = (lengths[1] / lengths[0]).item()
-    if growth < 5:
-        return ""
-    return f"multiplying the last block's tokens by 10 multiplies the head's input by {growth:.1f}"
-
-
-def heads_see_a_slice(examined: Anatomy) -> str:
-    """Every number that attention returns depends on every number of a token, unless a head gets a slice of it."""
-    if not examined.attentions:
-        raise CannotTell("no block has a part called attention")
-    attended, tells = examined.run(examined.images).attended, False
-    for i, call in attended.items():
-        dim = call.given.shape[-1]
-        for number in (0, dim - 1):  # of the first head, and of the last
-            count = symptoms.count_dependencies(call.again, call.given, number)
-            if 0 < count <= dim / 2:
-                return f"in block {i}, number {number} of a token depends on only {count} of its {dim} numbers"
-            tells |= count > 0
-    if not tells:
-        raise CannotTell("attention does not depend on its input")
-    return ""
-
-
-def _pixels_of(examined: Anatomy, patch: int) -> Tensor:
-    """How each pixel of an image moves a patch's token, in one random direction, (c, H, W)."""
-    images = examined.images.clone().requires_grad_()
-    tokens = examined.embed(images)
-    token = tokens[0, tokens.shape[1] - examined.num_patches + patch]
-    (gradient,) = torch.autograd.grad(token @ random_like(token), images)
-    return gradient[0]
-
-
-def weights_are_read_in_another_order(examined: Anatomy) -> str:
-    """One pixel moves its patch's token by one column of the projection; the column tells the order of the pixels."""
-    _check_patches(examined)
-    weight = getattr(examined.proj, "weight", None)
-    patch, (ph, pw) = examined.num_patches // 2, examined.patch_size
-    if weight is None or weight.ndim != 4 or weight[0].numel() != examined.images.shape[1] * ph * pw:
-        raise CannotTell("the projection is not a convolution, whose weights alone have an order of their own")
-    if examined.images.shape[1] == 1 or ph * pw == 1:
-        raise CannotTell("with one channel, or one pixel in a patch, there is only one order")
-    row, col = divmod(patch, examined.images.shape[3] // pw)
-    seen = _pixels_of(examined, patch)[:, row * ph : (row + 1) * ph, col * pw : (col + 1) * pw]
-    expected = random_like(weight.flatten(1)[:, 0]) @ weight.flatten(1).detach()
-    colours_last = rearrange(expected, "(ph pw c) -> c ph pw", ph=ph, pw=pw)
-    if not seen.any():
-        raise CannotTell("the tokens do not depend on the pixels")
-    if far(seen, expected.reshape(seen.shape)) < SAME or far(seen, colours_last) > SAME:
-        return ""
-    return (
-        f"the {seen.numel()} pixels of a patch meet the projection's columns in the order (ph pw c), "
-        f"and its weights are in the order (c ph pw)"
-    )
-
-
-def rows_have_tokens_of_their_own(examined: Anatomy) -> str:
-    """The same image must give the same tokens in every row of the batch, and in a batch of any size.
-
-    Random numbers stand in for class token and positions, since rows that start at zero are equal at first.
-    """
-    b = len(examined.images)
-    same = examined.images[:1].expand_as(examined.images)
-    if not examined.blocks:
-        raise CannotTell(NO_BLOCKS)
-    drawn = {name: random_like(value) for name, value in filter(None, (examined.cls_token, examined.pos_embed))}
-    with torch.no_grad():
-        tokens = examined.run(same, swapped=drawn).entering
-        apart = max(far(row, tokens[0]) for row in tokens)
-        if apart > SAME:
-            return f"the same image in {b} rows of a batch gives tokens that differ by {apart:.2%} of their length"
-        for size in {1, 3} - {b}:
-            try:
-                examined.model(same[:1].expand(size, -1, -1, -1))
-            except FAILURES as error:
-                return f"a batch of {b} images runs, one of {size} raises {type(error).__name__}"
-    return ""
-
-
-def class_position_is_unused(examined: Anatomy) -> str:
-    """If the table has a row for the class token, the token that enters the first block must depend on it."""
-    if examined.cls_token is None or examined.pos_embed is None:
-        raise CannotTell("the model has no class token, or no positions")
-    if not examined.blocks:
-        raise CannotTell(NO_BLOCKS)
-    name, table = examined.pos_embed
-    table = table.detach().clone().requires_grad_()
-    tokens = examined.run(examined.images, swapped={name: table}).entering
-    if table.shape[-2] != tokens.shape[1]:
-        raise CannotTell("the table has no row for the class token, which is a choice")
-    # A plain sum would not do: behind a LayerNorm it is constant, and its gradient 0 up to rounding.
-    (gradient,) = torch.autograd.grad((tokens * random_like(tokens)).sum(), table)
-    used = gradient.abs().sum(dim=-1).flatten() > 0
-    if not used.any():
-        raise CannotTell("the tokens do not depend on the positions")
-    if used[0]:
-        return ""
-    return (
-        f"of the {len(used)} rows of positions the tokens use {int(used.sum())}; row 0, the class token's, is not read"
-    )
 
 
 # The choice of an epoch -----------------------------------------------------------------------------------------------

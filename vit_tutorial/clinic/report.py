@@ -14,7 +14,7 @@ class Finding:
         bug: its name; a key of ``vit_tutorial.archs.patients.PATIENTS`` if it is one of those.
         evidence: what was seen, with numbers.
         remedy: what to change.
-        test: the function of ``vit_tutorial.clinic.probes`` or ``vit_tutorial.clinic.heads`` that saw it.
+        test: the function of ``vit_tutorial.clinic`` that saw it, behind the name of its file.
     """
 
     bug: str

@@ -2,10 +2,24 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, wraps
 
 import torch
 from torch import Tensor, nn
+
+from vit_tutorial.clinic.symptoms import CannotTell
+
+# What other people's code raises when it is given something that does not fit.
+FAILURES = (RuntimeError, ValueError, AssertionError, TypeError, AttributeError, LookupError)
+
+
+class DoesNotRun(CannotTell):
+    """A model, or a part of it, that raised an error of its own; the message has it."""
+
+    def __init__(self, error: Exception):
+        first = str(error).splitlines()[0] if str(error) else "without a word"
+        super().__init__(f"{type(error).__name__}: {first}")
+        self.kind = type(error).__name__
 
 
 class Call:
@@ -40,7 +54,10 @@ class Call:
         given = self.given
         args = [x if value is given else value for value in self.args]
         options = {name: x if value is given else value for name, value in self.options.items()}
-        return first_tensor(self.part(*args, **options))
+        try:
+            return first_tensor(self.part(*args, **options))
+        except FAILURES as error:
+            raise DoesNotRun(error) from error
 
     def holds(self, other: "Call") -> bool:
         """Whether the other call ran within this one."""
@@ -62,6 +79,63 @@ def hooked(hooks: list) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+@contextmanager
+def opened(model: nn.Module) -> Iterator[None]:
+    """In this context ``part.forward(x)`` is ``part(x)``, and an error of the model itself is a DoesNotRun.
+
+    A direct call of ``forward``, which many people write, would pass by the hooks.
+    """
+    parts = [part for part in model.modules() if not isinstance(part, torch.jit.ScriptModule)]
+    before = [part.__dict__.get("forward") for part in parts]
+    hooks = []
+    for part in parts:
+        part.forward, told = _through_hooks(part, whole=part is model)
+        hooks.append(part.register_forward_pre_hook(told))
+    try:
+        with hooked(hooks):
+            yield
+    finally:
+        for part, forward in zip(parts, before, strict=True):
+            del part.forward
+            if forward is not None:
+                part.forward = forward
+
+
+def _through_hooks(part: nn.Module, *, whole: bool) -> tuple[Callable, Callable]:
+    """A forward that calls the part unless the part calls it, and the hook by which it knows."""
+    own, called = part.forward, []
+
+    @wraps(own)
+    def forward(*args: object, **options: object) -> object:
+        if not called:
+            return part(*args, **options)
+        called.pop()
+        try:
+            return own(*args, **options)
+        except FAILURES as error:
+            if not whole or isinstance(error, DoesNotRun):
+                raise
+            raise DoesNotRun(error) from error
+
+    return forward, lambda part, args: called.append(True)
+
+
+def unregistered(model: nn.Module, outputs: Tensor) -> list[Tensor]:
+    """What the outputs were computed from that wants a gradient, and is no parameter of the model."""
+    known = {id(parameter) for parameter in model.parameters()}
+    seen, found, waiting = set(), {}, [outputs.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and id(leaf) not in known:
+            found[id(leaf)] = leaf
+        waiting += [after for after, _ in node.next_functions]
+    return list(found.values())
 
 
 def trace(model: nn.Module, images: Tensor) -> list[Call]:

@@ -23,7 +23,7 @@ def contents(files: Sequence[str]) -> list[tuple[int, str]]:
 
     Only files of a size that occurs twice are read.
     """
-    states = [_state(file) for file in files]
+    states = [state_of(file) for file in files]
     sizes = Counter(size for size, _ in states)
     return [
         (size, _digest(file, size, time) if sizes[size] > 1 else "")
@@ -31,7 +31,7 @@ def contents(files: Sequence[str]) -> list[tuple[int, str]]:
     ]
 
 
-def _state(file: str) -> tuple[int, int]:
+def state_of(file: str) -> tuple[int, int]:
     """Size and time of a regular file; −1 for what is none, such as a link to nothing."""
     status = os.stat(file) if os.path.isfile(file) else None
     return (status.st_size, status.st_mtime_ns) if status else (-1, 0)

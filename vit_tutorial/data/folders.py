@@ -6,6 +6,7 @@ import os
 import uuid
 import warnings
 import zipfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +16,12 @@ import torch
 from jaxtyping import Bool, Int64, UInt8
 from torch import Tensor
 
-from vit_tutorial.data.copies import NOT_FOUND, contents
+from vit_tutorial.data.copies import NOT_FOUND, contents, state_of
 from vit_tutorial.data.headers import UnreadableImages, check_headers, stop_if_unreadable
 from vit_tutorial.data.images import Dataset, ImageFiles, decode_all, find_faults
-from vit_tutorial.data.layout import find_images, find_splits, split_names, tables_in
+from vit_tutorial.data.layout import SHOWN, find_images, find_splits, spelled_alike, split_names, tables_in
 from vit_tutorial.data.tables import read_labels
+from vit_tutorial.validate import listed
 
 SPLIT_SEED = 0
 HEX = 12  # digits of an image's hash
@@ -54,21 +56,24 @@ def image_folder(
     splits = split_folder(path, labels, label_columns)
     dataset = replace(splits[split], img_size=img_size)
     if len(dataset.classes) == 1:
-        found = [] if labels else tables_in(path)
-        table = f", or name the table that has the classes: --labels {found[0]}" if found else ""
+        named = f": --labels {found[0]}" if (found := tables_in(path)) else " with --labels"
+        table = "" if labels else f", or name the table that has them{named}"
         raise ValueError(
             f"{path} has a single class, {dataset.classes[0]!r}, and a model that always says it is always right. "
             f"It needs two classes at least: make a folder for each{table}"
         )
-    _check_files(sorted(file for part in splits.values() for file in part.files))
-    others = sorted(file for name in ("val", "test") for file in splits[name].files if split == "train" and memory)
-    faults = find_faults(others)  # before a training, not after it
+    caches = {
+        name: cache / f"{hashlib.sha256(f'{path.resolve()} {name}'.encode()).hexdigest()[:16]}.npz" for name in splits
+    }
+    unseen = {name: part for name, part in splits.items() if not _was_decoded(part, caches[name])}
+    _check_files(sorted(file for part in unseen.values() for file in part.files))
+    others = sorted(file for name in unseen if name != "train" for file in unseen[name].files)
+    faults = find_faults(others) if split == "train" and memory else []  # before a training, not after it
     if len(dataset) * math.prod(dataset.image_shape) > memory:
         stop_if_unreadable(faults)
         return dataset
-    key = hashlib.sha256(f"{path.resolve()} {split}".encode()).hexdigest()[:16]
     try:
-        images = decode_cached(dataset, cache / f"{key}.npz")
+        images = decode_cached(dataset, caches[split])
     except UnreadableImages as error:
         faults += error.faults
     stop_if_unreadable(sorted(faults))
@@ -92,8 +97,10 @@ def split_folder(path: Path, labels: str = "", label_columns: str = "") -> dict[
     of its class and file name alone, so adding images moves no others. If the hash would leave a class without an image
     in a split, the image with the nearest hash is taken; more images may then send that one back to the training
     images. Files of equal content are one image, with the highest of their hashes, and only trained on if they are in
-    several classes. Classes with fewer images than splits are only trained on. Warnings name such classes, and count
-    the copies, and those test and validation images that are training images as well.
+    several classes, unless hardly any others are there. Files whose names differ in the ending alone have the hash of
+    the first. Classes with fewer images than splits are only trained on. Warnings name such classes, and those that are
+    spelled alike, and count the copies, the files with a namesake, and those test and validation images that are
+    training images as well.
 
     Args:
         labels: a table with the images' classes, instead of folders; see
@@ -116,14 +123,22 @@ def split_folder(path: Path, labels: str = "", label_columns: str = "") -> dict[
         parts, classes = _by_folders(path)
     files, numbers = parts.pop("train")
     drawn = [split for split in ("test", "val") if split not in parts]
-    keys, hashes = contents(files), _hashes(path, files)
-    chosen, few = _drawn(_one_per_picture(hashes, keys, numbers.tolist()), numbers, drawn)
+    keys, hashes, stems = contents(files), _hashes(path, files), [os.path.splitext(file)[0] for file in files]
+    first = dict(zip(reversed(stems), reversed(hashes), strict=True))  # of each stem
+    marks = _one_per_picture([first[stem] for stem in stems], keys, numbers.tolist())
+    chosen, few = _drawn(marks, numbers, drawn)
+    if contradicted := len(few) == len(classes) and ALWAYS_TRAIN in marks:  # hardly anything else is there
+        chosen, few = _drawn(_one_per_picture([first[stem] for stem in stems], keys, [0] * len(files)), numbers, drawn)
     if len(few) == len(classes):
-        raise ValueError(f"{path}: no class has {len(chosen)} images, one each for {', '.join(chosen)}")
+        raise ValueError(f"{path}: no class has {len(chosen)} different images, one each for {', '.join(chosen)}")
     if few:
         names = ", ".join(f"{classes[label]} ({count})" for label, count in few.items())
         warnings.warn(f"{path}: classes with too few images for {', '.join(drawn)}: {names}", stacklevel=2)
-    _warn_of_copies(path, files, keys, numbers.tolist(), drawn)
+    if alike := spelled_alike(classes):
+        warnings.warn(f"{path}: different classes, or one by two names? {listed(alike, SHOWN)}", stacklevel=2)
+    kept = "so few others are there that they are tested on, too" if contradicted else "they are only trained on"
+    _warn_of_copies(path, files, keys, numbers.tolist(), drawn, kept)
+    _warn_of_namesakes(path, files, stems)
     seen = {split: _trained_on(path, split, files, there) for split, (there, _) in parts.items()}
     for split, indices in chosen.items():
         indices.sort(key=hashes.__getitem__)  # mixes the classes
@@ -189,7 +204,7 @@ def _drawn(
 
 
 def _warn_of_copies(
-    path: Path, files: Sequence[str], contents: Sequence, labels: Sequence[int], drawn: Sequence[str]
+    path: Path, files: Sequence[str], contents: Sequence, labels: Sequence[int], drawn: Sequence[str], kept: str
 ) -> None:
     """Count the files that are copies of others, and name one that is in two classes."""
     first: dict = {}
@@ -202,9 +217,17 @@ def _warn_of_copies(
     if torn := [i for i in again if labels[i] != labels[first[contents[i]]]]:
         names = " and ".join(os.path.relpath(files[i], path) for i in (first[contents[torn[0]]], torn[0]))
         more = f", and {len(torn) - 1} more" * (len(torn) > 1)
-        warnings.warn(
-            f"{path}: the same picture is in two classes: {names}{more}; they are only trained on", stacklevel=3
-        )
+        warnings.warn(f"{path}: the same picture is in two classes: {names}{more}; {kept}", stacklevel=3)
+
+
+def _warn_of_namesakes(path: Path, files: Sequence[str], stems: Sequence[str]) -> None:
+    """Count the files whose names differ from another's in the ending alone, as those of masks often do."""
+    counts = Counter(stems)
+    if same := [file for file, stem in zip(files, stems, strict=True) if counts[stem] > 1]:
+        names = " and ".join(os.path.relpath(file, path) for file in same[:2])
+        said = f"{len(same)} images have a namesake with another ending, such as {names}"
+        do = "if they are masks or drafts of one another, move those elsewhere, since all are taken for pictures"
+        warnings.warn(f"{path}: {said}; {do}", stacklevel=3)
 
 
 def _trained_on(path: Path, split: str, train: Sequence[str], files: Sequence[str]) -> Bool[Tensor, " num"]:
@@ -313,19 +336,17 @@ def decode_cached(dataset: ImageFiles, cache: Path) -> UInt8[Tensor, "num 3 H W"
     Raises:
         ValueError: if a file is not a whole image, or sizes differ and no ``img_size`` is given.
     """
-    mark = _fingerprint(dataset)
-    try:
-        with open(cache, "rb") as file, np.load(file) as kept:
-            if str(kept["mark"]) == mark:
-                return torch.from_numpy(kept["images"])
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        pass  # there is none, or a damaged one
+    marks = {"mark": _fingerprint(dataset.files, dataset.img_size), "files": _fingerprint(dataset.files)}
+    if _kept(cache, "mark") == marks["mark"]:
+        images = _kept(cache, "images")
+        if images is not None and images.dtype == np.uint8 and images.shape[:2] == (len(dataset), 3):
+            return torch.from_numpy(images)
     images = decode_all(dataset.files, dataset.img_size, progress=True)
     part = cache.with_name(f".{uuid.uuid4().hex}.npz")
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
         try:
-            np.savez(part, images=images.numpy(), mark=np.array(mark))
+            np.savez(part, images=images.numpy(), **marks)
             os.replace(part, cache)
         finally:
             part.unlink(missing_ok=True)
@@ -334,12 +355,27 @@ def decode_cached(dataset: ImageFiles, cache: Path) -> UInt8[Tensor, "num 3 H W"
     return images
 
 
-def _fingerprint(dataset: ImageFiles) -> str:
+def _was_decoded(dataset: ImageFiles, cache: Path) -> bool:
+    """Whether these very files were decoded into the cache, in whatever size: then there is nothing wrong with them."""
+    return cache.exists() and _kept(cache, "files") == _fingerprint(dataset.files)
+
+
+def _kept(cache: Path, name: str) -> np.ndarray | str | None:
+    """An entry of a cache; None if there is none, or it can't be read, so that it is made anew."""
+    try:
+        with open(cache, "rb") as file, np.load(file) as kept:
+            entry = kept[name]
+    except Exception:  # of any kind: a damaged file is taken for numbers
+        return None
+    return entry if entry.ndim else str(entry)
+
+
+def _fingerprint(files: Sequence[str], img_size: tuple[int, int] | None = None) -> str:
     """Changes whenever an image is added, removed, renamed or written, or another size is wanted."""
-    digest, above = hashlib.sha256(repr(dataset.img_size).encode()), os.path.commonpath(dataset.files)
-    for file in dataset.files:
-        status = os.stat(file)
+    digest, above = hashlib.sha256(repr(img_size).encode()), os.path.commonpath(files)
+    for file in files:
+        size, time = state_of(file)
         again = "" if file.lower().endswith((".jpg", ".jpeg")) else "8 to 16 bits"  # were read in another way once
         name = os.path.relpath(file, above).split(os.sep)
-        digest.update(f"{name}|{status.st_size}|{status.st_mtime_ns}{again}\n".encode())
+        digest.update(f"{name}|{size}|{time}{again}\n".encode())
     return digest.hexdigest()

@@ -4,13 +4,26 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
+from threading import Lock
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 WORKERS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 NAMED = 50  # files that one message names
+FORMATS = {  # by PIL's names, with the endings of file names; no others are opened, since some start other programs
+    "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"),
+    "PNG": (".png",),
+    "PPM": (".ppm", ".pgm", ".pbm", ".pnm"),
+    "BMP": (".bmp",),
+    "TIFF": (".tif", ".tiff"),
+    "WEBP": (".webp",),
+    "GIF": (),  # by other names alone: those that are called .gif are films, or say that there is no image
+}
+IMG_EXTENSIONS = tuple(ending for endings in FORMATS.values() for ending in endings)
+LARGE = 2**24  # pixels; images with more are decoded one at a time, since each thread would need their memory
+_one_at_a_time = Lock()
 CONVERT = "convert it to JPEG or PNG"
 # What often goes by an image's name, by its first bytes, and what to do about it.
 OTHERS = {
@@ -21,42 +34,30 @@ OTHERS = {
     rb".{4}ftyp": ("a film (MP4 or of its kind)", "save the frames that you want as JPEG or PNG"),
     rb"version https://git-lfs": ("a Git LFS pointer, not the image itself", "run git lfs pull"),
     rb"%PDF": ("a PDF", "save its pages as JPEG or PNG"),
+    rb"%!|\xc5\xd0\xd3\xc6": ("a program in PostScript, which isn't run here", CONVERT),
     rb"PK\x03\x04": ("a zip file", "unpack it"),
     rb"\s*[{\[]": ("a text, perhaps a server's answer (JSON)", "download the image itself"),
 }
 
 
 @contextmanager
-def opened(path: str) -> Iterator[Image.Image]:
-    """An image file, of which the header has been read, within a ``with`` block.
-
-    Raises:
-        ValueError: if it is not a whole image or cannot be opened, has too many pixels, or its pixels are floats or
-            integers of 32 bits, so that nothing says which value is white. The message says what to do.
-    """
-    if not os.path.isfile(path):  # opening a pipe would wait for somebody to write
-        raise ValueError(f"{path} is not a file that can be opened")
+def faults_of(path: str) -> Iterator[None]:
+    """Whatever PIL raises within the block is the file's fault: a ValueError that names it, and says what to do."""
     try:
-        with Image.open(path) as image:
-            mode = image.mode
-            known = mode != "F" and (mode != "I" or image.format in ("PNG", "PPM"))  # these two have 16 bits at most
-            if known:
-                yield image
-                return
-    except PermissionError as error:
-        raise ValueError(f"{path} cannot be opened: {error.strerror}") from error
-    except Image.DecompressionBombError as error:
-        pixels = max(int(number) for number in re.findall(r"\d+", str(error)))
-        raise ValueError(
-            f"{path} has {pixels:,} pixels, more than the {2 * Image.MAX_IMAGE_PIXELS:,} that are read: save it smaller"
-        ) from error
-    except (OSError, SyntaxError, ValueError) as error:
+        yield
+    except Exception as error:  # of any kind: a damaged header is taken for numbers
         raise ValueError(f"{path} {_fault(path, error)}") from error
-    raise ValueError(f"{path} has pixels of PIL's mode {mode!r}; which value is white? Save it with 8 or 16 bits")
 
 
 def _fault(path: str, error: Exception) -> str:
     """What is wrong with a file that PIL can't read, and what to do about it."""
+    if isinstance(error, PermissionError):
+        return f"cannot be opened: {error.strerror}"
+    if isinstance(error, MemoryError):
+        return "has more pixels than there is memory for: save it smaller"
+    if isinstance(error, Image.DecompressionBombError):
+        pixels = max(int(number) for number in re.findall(r"\d+", str(error)))
+        return f"has {pixels:,} pixels, more than the {2 * Image.MAX_IMAGE_PIXELS:,} that are read: save it smaller"
     with open(path, "rb") as file:
         start = file.read(512)
     if not start:
@@ -66,7 +67,47 @@ def _fault(path: str, error: Exception) -> str:
             return f"is {what}: {remedy}"
     if isinstance(error, UnidentifiedImageError):
         return f"is not a whole image, or of a kind that isn't read here: copy or download it again, or {CONVERT}"
-    return f"is not a whole image: {error}. Copy or download it again, or move it elsewhere"
+    why = str(error) or type(error).__name__
+    return f"is not a whole image: {why}. Copy or download it again, or move it elsewhere"
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[Image.Image]:
+    """An image file, of which the header has been read, within a ``with`` block; see :func:`decoded`."""
+    if not os.path.isfile(path):  # opening a pipe would wait for somebody to write
+        what = "is a folder, not an image" if os.path.isdir(path) else "is not a file that can be opened"
+        raise ValueError(f"{path} {what}" if os.path.lexists(path) else f"there is no file {path}")
+    with ExitStack() as stack:
+        with faults_of(path):
+            image = stack.enter_context(Image.open(path, formats=tuple(FORMATS)))
+        if image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM")):  # they have 16 bits at most
+            mode = f"pixels of PIL's mode {image.mode!r}"
+            raise ValueError(f"{path} has {mode}; which value is white? Save it with 8 or 16 bits")
+        yield image
+
+
+@contextmanager
+def decoded(path: str, side: int = 0) -> Iterator[tuple[Image.Image, bool]]:
+    """An image file, upright, within a ``with`` block; and whether its colours have 16 bits, of which PIL reads 8.
+
+    Args:
+        side: a JPEG may come smaller, with no side below this; 0 for all of its pixels.
+
+    Raises:
+        ValueError: if it is not a whole image of one of ``FORMATS`` or cannot be opened, has too many pixels, or its
+            pixels are floats or integers of 32 bits, so that nothing says which value is white. The message says what
+            to do.
+    """
+    with _opened(path) as image, ExitStack() as stack:
+        cut = image.mode[0] != "I" and any(";16" in str(tile) for tile in image.tile)
+        with faults_of(path):
+            if side:
+                image.draft(None, (side, side))
+            if image.width * image.height > LARGE:
+                stack.enter_context(_one_at_a_time)
+            image.load()
+            ImageOps.exif_transpose(image, in_place=True)
+        yield image, cut
 
 
 def check_headers(files: Sequence[str]) -> list[tuple[int, int]]:
@@ -90,7 +131,7 @@ def _look(path: str) -> tuple[int, int] | str:
 def _look_once(path: str, state: tuple | None) -> tuple[int, int] | str:
     """The size in the file's header; or why there is none. ``state`` only tells whether the file has changed."""
     try:
-        with opened(path) as image:
+        with _opened(path) as image:
             return image.size
     except ValueError as error:
         return str(error)

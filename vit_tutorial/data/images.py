@@ -17,7 +17,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from tqdm import tqdm
 
-from vit_tutorial.data.headers import WORKERS, opened, stop_if_unreadable
+from vit_tutorial.data.headers import WORKERS, decoded, faults_of, stop_if_unreadable
 from vit_tutorial.validate import check_option
 
 
@@ -249,19 +249,18 @@ def decode(path: str, img_size: tuple[int, int] | None = None, *, paper: bool = 
             showing the colour that they happen to have.
 
     Raises:
-        ValueError: if the file can't be read as an image; see :func:`~vit_tutorial.data.headers.opened`.
+        ValueError: if the file can't be read as an image; see :func:`~vit_tutorial.data.headers.decoded`.
     """
-    with opened(path) as image:
-        deep, scaled = image.mode[0] == "I", image.format == "PPM"  # whose header says which value is white
-        cut = not deep and any(";16" in str(tile) for tile in image.tile)  # PIL reads the upper 8 bits of colours
-        if img_size:  # a large photograph need not be decoded in full: JPEG knows how to give ½, ¼ and ⅛
-            image.draft(None, (2 * max(img_size),) * 2)
-        image = ImageOps.exif_transpose(image)
-        if deep:  # convert would make all above 255 white
+    # A large photograph need not be decoded in full: JPEG knows how to give ½, ¼ and ⅛.
+    with decoded(path, 2 * max(img_size) if img_size else 0) as (image, cut):
+        if image.mode[0] == "I":  # convert would make all above 255 white
+            scaled = image.format == "PPM"  # whose header says which value is white
             image = Image.fromarray(_as_bytes(np.asarray(image), scaled))
         if cut:
             _warn_if_nearly_black(np.asarray(image.convert("RGB")))
-        image = (_on_paper(image) if paper and image.has_transparency_data else image).convert("RGB")
+        with faults_of(path):  # a palette may be damaged
+            image = _on_paper(image) if paper and image.has_transparency_data else image
+            image = image if image.mode == "RGB" else image.convert("RGB")
         if img_size and image.size != img_size[::-1]:
             image = ImageOps.fit(image, img_size[::-1], Image.Resampling.BILINEAR)
         return torch.from_numpy(np.array(image)).permute(2, 0, 1)
@@ -273,7 +272,8 @@ def _as_bytes(values: np.ndarray, scaled: bool) -> np.ndarray:
     if bits < 16:
         rule = f"an image file of 16 bits with no value above {2**bits - 1:,} is taken to hold {bits} bits"
         warnings.warn(f"{rule}, so {2**bits - 1:,} is white; each is judged by itself", stacklevel=2)
-    return (values * (255 / (2**bits - 1))).round().astype(np.uint8)
+    table = (np.arange(2**bits) * (255 / (2**bits - 1))).round().astype(np.uint8)
+    return np.stack([table[row] for row in values])  # row by row, since an index takes 8 bytes
 
 
 def _warn_if_nearly_black(upper: np.ndarray) -> None:
@@ -288,8 +288,8 @@ def _warn_if_nearly_black(upper: np.ndarray) -> None:
 
 def _on_paper(image: Image.Image) -> Image.Image:
     image = image.convert("RGBA")
-    grey, alpha = np.asarray(image.convert("L"), dtype=float), np.asarray(image.getchannel("A"), dtype=float)
-    dark = (grey * alpha).sum() < 255 / 2 * alpha.sum()
+    grey, alpha = np.asarray(image.convert("L")), np.asarray(image.getchannel("A"))
+    dark = np.einsum("hw,hw", grey, alpha, dtype=np.int64) < 255 / 2 * alpha.sum(dtype=np.int64)
     return Image.alpha_composite(Image.new("RGBA", image.size, "white" if dark else "black"), image)
 
 

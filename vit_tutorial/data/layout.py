@@ -11,12 +11,11 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from vit_tutorial.data.headers import IMG_EXTENSIONS
 from vit_tutorial.validate import listed
 
-# As torchvision.datasets.ImageFolder has them, whose import takes a second.
-IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 CONVERTIBLE = {  # images as well, of kinds that are not read here
-    *(".heic", ".heif", ".avif", ".gif", ".jfif", ".jpe", ".jp2", ".jxl", ".svg", ".psd", ".tga", ".ico", ".pdf"),
+    *(".heic", ".heif", ".avif", ".gif", ".jp2", ".jxl", ".svg", ".psd", ".tga", ".ico", ".pdf"),
     *(".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf", ".dcm"),
 }
 SPLIT_NAMES = {  # of which split a folder holds the images
@@ -125,9 +124,16 @@ def images_in(folder: Path) -> list[str]:
 
 
 def files_in(folder: Path) -> Iterator[str]:
-    """All files of a folder and of the folders in it, sorted; hidden ones are skipped, links are followed."""
+    """All files of a folder and of the folders in it, sorted; hidden ones are skipped, links are followed.
+
+    A folder that can't be opened is left out, as a warning says.
+    """
+
+    def tell(error: OSError) -> None:
+        warnings.warn(f"{error.filename} cannot be opened, so it is left out: {error.strerror}", stacklevel=4)
+
     seen = set()
-    for place, inner, files in os.walk(folder, followlinks=True):
+    for place, inner, files in os.walk(folder, onerror=tell, followlinks=True):
         seen.add(os.path.realpath(place))
         inner[:] = sorted(
             name
@@ -168,7 +174,8 @@ def find_images(
         if not images:
             what = f" that can be read, only {_counted(others)}" if others else ""
             do = "Convert them to JPEG or PNG" if others.keys() & CONVERTIBLE else "Put images of the class into it"
-            raise ValueError(f"{folder / name} holds no image{what}. {do}, or move the folder elsewhere")
+            rest = "if it is no class, move it elsewhere, or name a folder with the classes alone"
+            raise ValueError(f"{folder / name} holds no image{what}. {do}; {rest}")
         skipped += others
         files += images
         labels += [classes.index(name)] * len(images)
@@ -198,6 +205,14 @@ def _instead(folder: Path) -> str:
         table = f": --labels {tables[0]}" if (tables := tables_in(folder)) else " with --labels"
         return f". Sort its {images} images into such folders, or name the table that has their classes{table}"
     return ""
+
+
+def spelled_alike(names: Sequence[str]) -> list[str]:
+    """Names that differ in case, blanks and punctuation alone, such as "ANGER and anger"."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(re.sub(r"[\W_]+", " ", name).strip().casefold() or name, []).append(name)
+    return [" and ".join(same) for same in alike.values() if len(same) > 1]
 
 
 def tables_in(path: Path) -> list[str]:

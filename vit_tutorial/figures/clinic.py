@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from vit_tutorial import plots
@@ -42,6 +43,7 @@ def line_up(curves: Sequence[Sequence[float]], accuracies: Sequence[float], colu
         ax.plot(range(1, len(ours) + 1), ours, color=plots.PALETTE[3], linewidth=3)
         ax.set_title(f"{letter}: {100 * right:.0f} %")
         ax.set(ylim=(0, 2.5), yticks=(0, 1, 2))
+        ax.xaxis.set_major_locator(MaxNLocator(3, integer=True))
     for ax in axes.flat[len(curves) :]:
         ax.axis("off")
     for ax in axes.flat[max(0, len(curves) - columns) : len(curves)]:  # those without another below

@@ -47,6 +47,8 @@ PLACES = {  # where a mark may sit, as middles; a block has two norms
     "heads": [(380, 310)],
     "scale": [(448, 468)],
     "softmax": [(446, 401)],
+    "glue": [(448, 498)],
+    "dropout": [(87, 385), (87, 479)],
     "last norm": [(207, 553)],
     "head": [(285, 553)],
     "scores": [(324, 553)],

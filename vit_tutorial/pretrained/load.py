@@ -11,17 +11,23 @@ from jaxtyping import Float
 from PIL import Image
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
+from vit_tutorial.attention import Attention
 from vit_tutorial.data import data_root
 from vit_tutorial.data.sources import WEIGHTS, fetch_files, weights_file
+from vit_tutorial.encoder import Block
 from vit_tutorial.model import ViT
+from vit_tutorial.modern import ModernAttention, ModernBlock, ModernViT
+from vit_tutorial.patches import PatchEmbed
 from vit_tutorial.positions import resample_pos_embed
 from vit_tutorial.pretrained.models import with_eps
+from vit_tutorial.pretrained.parts import maker, unpacked, with_our_positions
 from vit_tutorial.pretrained.state_dicts import convert, from_state_dict, read_shape
 from vit_tutorial.validate import check_option, to_pair
 
 NAMES = WEIGHTS
+BLOCKS = (Block, ModernBlock, Attention, ModernAttention, nn.Identity)  # what adapt can make anew
 # What torch.load raises on bytes that are none of its own: it takes them for instructions, and stumbles anywhere.
 DAMAGED = (RuntimeError, EOFError, LookupError, ValueError, struct.error, pickle.UnpicklingError)
 
@@ -108,7 +114,7 @@ def load_pretrained(
     if source in NAMES:
         model = from_state_dict(_fetch(str(source), progress), num_heads=num_heads)
     else:
-        state = convert(_read(Path(source)))
+        state = with_our_positions(unpacked(convert(_read(Path(source)))))
         patches = read_shape(state, "pos_embed")[1] - ("cls_token" in state) if "pos_embed" in state else 0
         square = isqrt(patches) ** 2 == patches
         own_size = img_size if not square or _num_patches(state, img_size) == patches else None
@@ -127,16 +133,21 @@ def adapt(model: ViT, *, img_size: int | tuple[int, int] | None = None, num_clas
         num_classes: outputs of the head, 0 for none; None keeps what is there.
 
     Raises:
-        ValueError: if the patches do not tile the image.
+        ValueError: if the patches do not tile the image, or the model has parts of other kinds: rotary or relative
+            positions, for example, are made for a grid.
 
     Source: Dosovitskiy et al. 2021, section 3.2.
     """
+    _check_known(model)
     changes = {"img_size": img_size, "num_classes": num_classes}
     config = replace(model.config, **{name: value for name, value in changes.items() if value is not None})
     if config == model.config:
         return model
-    adapted = with_eps(ViT(config, attend=model.blocks[0].attn.attend), model.blocks[0].norm1.eps)
     state = model.state_dict()
+    make = type(model) if maker(state) is ViT else maker(state)
+    adapted = with_eps(make(config, attend=model.blocks[0].attn.attend), model.blocks[0].norm1.eps)
+    if isinstance(model, ModernViT):
+        adapted.patch_drop.prob = model.patch_drop.prob
     if "pos_embed" in state:
         old, new = model.config.grid_size, config.grid_size
         state["pos_embed"] = resample_pos_embed(state["pos_embed"], old, new, config.num_prefix_tokens)
@@ -145,6 +156,17 @@ def adapt(model: ViT, *, img_size: int | tuple[int, int] | None = None, num_clas
         state |= {f"head.{name}": value for name, value in adapted.head.state_dict().items()}
     adapted.load_state_dict(state)
     return adapted.to(model.patch_embed.proj.weight).train(model.training)
+
+
+def _check_known(model: ViT) -> None:
+    """Raise a ValueError unless a model of another size can be made from what the weights tell."""
+    parts = [part for block in model.blocks for part in (block, block.attn, getattr(block.attn, "rope", None))]
+    for part in (model, model.patch_embed, *parts):
+        if part is not None and type(part) not in (ViT, ModernViT, PatchEmbed, *BLOCKS):
+            raise ValueError(
+                f"adapt does not know how to make a {type(part).__name__} for another size. Make the model anew, and "
+                "load the weights into it; resample_pos_embed and resample_bias_table fit them"
+            )
 
 
 def _num_patches(state: dict[str, Tensor], img_size: int | tuple[int, int] | None) -> int | None:
@@ -170,7 +192,7 @@ def _fetch(name: str, progress: bool) -> dict[str, Tensor]:
     try:
         return _read(file)
     except ValueError as error:
-        raise ValueError(f"{error}. Delete it, and it is fetched again") from error
+        raise ValueError(f"{error}. Move it elsewhere, and it is fetched again") from error
 
 
 def _read(path: Path) -> dict[str, Tensor]:

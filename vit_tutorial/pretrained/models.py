@@ -5,14 +5,18 @@ from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from vit_tutorial.encoder import ACTIVATIONS
 from vit_tutorial.model import ViT
+from vit_tutorial.pretrained.parts import unpacked, with_our_positions
+from vit_tutorial.pretrained.rotary import from_eva
 from vit_tutorial.pretrained.state_dicts import build, from_state_dict, read_config
 
-# The parts of timm's VisionTransformer that ours has too, under their names without the number of the block.
-NORMS = ("torch.LayerNorm", "timm.LayerNorm", "timm.LayerNormFp32")
+# The parts of timm's VisionTransformer that ours have too, under their names without the number of the block.
+LAYER_NORMS = ("torch.LayerNorm", "timm.LayerNorm", "timm.LayerNormFp32")
+NORMS = (*LAYER_NORMS, "torch.RMSNorm", "timm.RmsNorm")
 TIMM_PARTS = {
     "": ("timm.VisionTransformer",),
     "patch_embed": ("timm.PatchEmbed",),
@@ -23,9 +27,23 @@ TIMM_PARTS = {
     "blocks.attn.qkv": ("torch.Linear",),
     "blocks.attn.proj": ("torch.Linear",),
     "blocks.norm2": NORMS,
-    "blocks.mlp": ("timm.Mlp",),
+    "blocks.attn.q_norm": NORMS,
+    "blocks.attn.k_norm": NORMS,
+    "blocks.ls1": ("timm.LayerScale",),
+    "blocks.ls2": ("timm.LayerScale",),
+    "blocks.mlp": ("timm.Mlp", "timm.SwiGLU", "timm.GluMlp"),
     "blocks.mlp.fc1": ("torch.Linear",),
+    "blocks.mlp.fc1_g": ("torch.Linear",),
+    "blocks.mlp.fc1_x": ("torch.Linear",),
     "blocks.mlp.fc2": ("torch.Linear",),
+    "attn_pool": ("timm.AttentionPoolLatent",),
+    "attn_pool.q": ("torch.Linear",),
+    "attn_pool.kv": ("torch.Linear",),
+    "attn_pool.proj": ("torch.Linear",),
+    "attn_pool.norm": LAYER_NORMS,
+    "attn_pool.mlp": ("timm.Mlp",),
+    "attn_pool.mlp.fc1": ("torch.Linear",),
+    "attn_pool.mlp.fc2": ("torch.Linear",),
     "norm": NORMS,
     "head": ("torch.Linear",),
 }
@@ -48,22 +66,27 @@ def from_torchvision(model: nn.Module) -> ViT:
 
 
 def from_timm(model: nn.Module) -> ViT:
-    """A :class:`~vit_tutorial.ViT` that computes the logits of ``model``, a ``VisionTransformer`` of timm.
+    """A :class:`~vit_tutorial.ViT` that computes the logits of ``model``, a ``VisionTransformer`` or ``Eva`` of timm.
 
     The weights are copied. What a state dict does not determine is read from the model: the number of heads, the
     activation, the epsilon of the norms, what the head reads. Rates of dropout, which do nothing in evaluation mode,
-    are left out.
+    are left out. With LayerScale, RMSNorm, SwiGLU, QK-norm, registers, attention pooling or rotary positions it is a
+    :class:`~vit_tutorial.modern.ModernViT`.
 
     Raises:
         ValueError: if it is another model, or has a part or an option that a plain ViT lacks; the message names it.
     """
+    if _kind(model) == "timm.Eva":
+        return from_eva(model)
     if _kind(model) != "timm.VisionTransformer":
-        raise ValueError(f"from_timm takes timm's VisionTransformer, got {type(model).__name__}")
+        raise ValueError(f"from_timm takes timm's VisionTransformer or Eva, got {type(model).__name__}")
     acts = set()
     for name, part in model.named_modules():
         place = re.sub(r"\.\d+", "", name)
         wanted = TIMM_PARTS.get(place, ())
-        if place == "blocks.mlp.act":
+        if place == "blocks.mlp.act" and _kind(mlp := model.get_submodule(name[: -len(".act")])) != "timm.Mlp":
+            _check_gate(name, mlp)
+        elif place in ("blocks.mlp.act", "attn_pool.mlp.act"):
             acts.add(_activation(name, part))
         elif _kind(part) not in (*IDLE, *wanted):
             there = " or ".join(wanted) or "nothing"
@@ -71,34 +94,42 @@ def from_timm(model: nn.Module) -> ViT:
         elif place != "blocks.attn.qkv" and getattr(part, "bias", part) is None:
             raise ValueError(f"our ViT has a bias in {name}, this model has none")
     has_class_token = model.cls_token is not None
-    if (model.global_pool, has_class_token) not in (("token", True), ("avg", False)):
+    if (model.global_pool, has_class_token) not in (("token", True), ("avg", False), ("map", True), ("map", False)):
         raise ValueError(
             f"our ViT reads the class token, or averages the patches and has none; this model has global_pool "
             f"{model.global_pool!r} and {'a' if has_class_token else 'no'} class token"
         )
-    if model.reg_token is not None:
-        raise ValueError(f"our ViT has no register tokens, this model has {model.reg_token.shape[1]} in reg_token")
-    if model.no_embed_class and has_class_token and model.pos_embed is not None:
-        raise ValueError("our ViT has a position for the class token, this model has none: no_embed_class is True")
-    state, num_tokens = model.state_dict(), has_class_token + model.patch_embed.num_patches
+    if model.pool_include_prefix and model.num_prefix_tokens and model.global_pool != "token":
+        raise ValueError("our ViT leaves class token and registers out of the pool; pool_include_prefix is True here")
+    num_patches, num_tokens = model.patch_embed.num_patches, has_class_token + model.patch_embed.num_patches
+    state = with_our_positions(unpacked(model.state_dict()), num_patches)
     sizes = read_config(
         {"pos_embed": torch.empty(1, num_tokens, model.embed_dim), **state},  # timm's model may have no positions
-        num_heads=_the_same("num_heads", (block.attn.num_heads for block in model.blocks)),
+        num_heads=_the_same("num_heads", (part.num_heads for part in model.modules() if hasattr(part, "num_heads"))),
         img_size=model.patch_embed.img_size,
     )
     config = replace(
         sizes,
-        act=_the_same("activation", acts),
+        act=_the_same("activation", acts or {"gelu"}),  # all may be gates
         pos_embed="none" if model.pos_embed is None else "learned",
         final_norm=not isinstance(model.norm, nn.Identity),
     )
-    norms = [part for part in model.modules() if isinstance(part, nn.LayerNorm)]
+    norms = [part for part in model.modules() if _kind(part) in NORMS]
     return with_eps(build(config, state), _the_same("epsilon of the norms", (norm.eps for norm in norms)))
 
 
 def _kind(part: nn.Module) -> str:
     """The library and the name of a module's class, as in ``"timm.Attention"``."""
     return f"{type(part).__module__.partition('.')[0]}.{type(part).__name__}"
+
+
+def _check_gate(name: str, mlp: nn.Module) -> None:
+    """Raise a ValueError unless a gated MLP of timm is a SwiGLU; one in a single layer has its gate in front."""
+    probe = torch.linspace(-5, 5, 1001)
+    if list(mlp.act.parameters()) or not torch.allclose(mlp.act(probe), F.silu(probe), rtol=0, atol=1e-6):
+        raise ValueError(f"{name} must compute the SiLU, as the gate of our SwiGLU does; got {mlp.act}")
+    if getattr(mlp, "gate_last", False):
+        raise ValueError(f"{name} must gate by the first half of fc1, as our SwiGLU does; here gate_last is True")
 
 
 def _activation(name: str, layer: nn.Module) -> str:
@@ -138,6 +169,6 @@ def from_huggingface(model: nn.Module) -> ViT:
 def with_eps(model: ViT, eps: float) -> ViT:
     """The model itself, with this epsilon in all its norms."""
     for part in model.modules():
-        if isinstance(part, nn.LayerNorm):
+        if isinstance(part, nn.LayerNorm | nn.RMSNorm):
             part.eps = eps
     return model

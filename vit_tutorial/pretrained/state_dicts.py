@@ -9,9 +9,11 @@ from torch import Tensor
 
 from vit_tutorial.config import PRESETS, ViTConfig
 from vit_tutorial.model import ViT
+from vit_tutorial.pretrained.parts import MODERN, maker, read_shape, unpacked, with_our_positions
 from vit_tutorial.validate import listed
 
 SHOWN = 4  # names in a message
+NEEDED = ("patch_embed.proj.weight", "pos_embed", "blocks.0.mlp.fc1.weight")  # for the sizes
 
 # What their names say, in the order of replacing, and what ours say.
 TORCHVISION = {
@@ -43,13 +45,6 @@ HUGGING_FACE = {
     r"\.output\.dense\.": ".mlp.fc2.",  # after the attention's, which ends alike
     r"^vit\.layernorm\.": "norm.",
     r"^classifier\.": "head.",
-}
-# What the sizes are read from, and the shape that it must have.
-SHAPES = {
-    "patch_embed.proj.weight": "(d, c, ph, pw) of a Conv2d",
-    "pos_embed": "(1, n, d) of one row per token",
-    "blocks.0.mlp.fc1.weight": "(hidden, d) of a Linear",
-    "head.weight": "(classes, d) of a Linear",
 }
 # What other Vision Transformers have and ours has not, by a pattern of a name that only they have.
 FOREIGN = {
@@ -131,6 +126,7 @@ def foreign_parts(names: Iterable[str]) -> list[str]:
 
 def _check_own(state: dict[str, object]) -> None:
     """Raise a ValueError if the weights are of a model with parts that ours lacks; the message names them."""
+    state = {name: value for name, value in state.items() if not MODERN.search(name)}
     if parts := foreign_parts(state):
         names = [name for name in state if any(re.search(pattern, name) for pattern in FOREIGN)]
         what = f"our ViT cannot compute this model: it has {'; and '.join(parts)}"
@@ -156,7 +152,8 @@ def read_config(
     Raises:
         ValueError: if the weights do not determine the sizes, or do not agree with what is given.
     """
-    missing = [name for name in SHAPES if name not in state and name != "head.weight"]
+    state = {name.replace(".mlp.fc1_g.", ".mlp.fc1."): value for name, value in state.items()}  # as wide as any fc1
+    missing = [name for name in NEEDED if name not in state]
     if missing:
         fixed = " A fixed table is not stored: use load_recorded, or ViT(config) and load_weights."
         advice = fixed if missing == ["pos_embed"] else ""
@@ -202,19 +199,6 @@ def read_config(
     return config
 
 
-def read_shape(state: dict[str, Tensor], name: str) -> tuple[int, ...]:
-    """The shape of one of the tensors in ``SHAPES``.
-
-    Raises:
-        ValueError: if it has another number of axes, or one of length 0: such a tensor takes no bytes in a file,
-            whatever its other axes claim.
-    """
-    shape = tuple(state[name].shape)
-    if len(shape) != SHAPES[name].count(",") + 1 or 0 in shape:
-        raise ValueError(f"{name} must be the {SHAPES[name]}, got {shape}")
-    return shape
-
-
 def _read_depth(state: dict[str, Tensor]) -> int:
     """How many blocks there really are: the numbers in names may be wrong."""
     found = {match[1]: name for name in state if (match := BLOCK.match(name))}
@@ -231,6 +215,9 @@ def from_state_dict(
     """A :class:`ViT` with the weights of timm, of torchvision's ``VisionTransformer`` or of Hugging Face's
     ``ViTForImageClassification``, in evaluation mode. They are recognised by their names, copied, and in float32.
 
+    timm's weights may be of a model with LayerScale, RMSNorm, SwiGLU, QK-norm, registers or attention pooling: then it
+    is a :class:`~vit_tutorial.modern.ModernViT`.
+
     Args and most errors are those of :func:`read_config`.
 
     A state dict cannot tell the number of heads, the activation, the epsilon of the norms, or what the head reads. Here
@@ -244,15 +231,16 @@ def from_state_dict(
     Raises:
         ValueError: if names are unknown, missing or unexpected, or sizes disagree.
     """
-    state = convert(state_dict)
+    state = with_our_positions(unpacked(convert(state_dict)))
     _check_own(state)
     return build(read_config(state, num_heads=num_heads, img_size=img_size), state)
 
 
 def build(config: ViTConfig, state: dict[str, Tensor]) -> ViT:
     """A model of these sizes with these weights, in evaluation mode; errors are those of :func:`load_weights`."""
+    make = maker(state)
     with torch.device("meta"):  # no memory, and no random numbers drawn for weights that are overwritten at once
-        model = ViT(config)
+        model = make(config)
     _check_fit(model, state)  # before there is memory for what the names and shapes claim
     model.to_empty(device="cpu").load_state_dict(state)
     return model.eval()

@@ -7,12 +7,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+# Looked up or added, not multiplied: positions of every kind, and tokens that are learned.
+NO_MATRICES = (
+    "pos_embed", "cls_token", "reg_token", "latent", "freqs", "rel_k", "rel_v", "relative_position_bias_table",
+)  # fmt: skip
+
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Two groups for the optimizer: matrices with decay; norms, biases, positions and class token without."""
+    """Two groups for the optimizer: matrices with decay; norms, biases, positions and learned tokens without."""
     decay, rest = [], []
     for name, parameter in model.named_parameters():
-        is_matrix = parameter.ndim >= 2 and name.split(".")[-1] not in ("pos_embed", "cls_token")
+        is_matrix = parameter.ndim >= 2 and name.split(".")[-1] not in NO_MATRICES
         (decay if is_matrix else rest).append(parameter)
     return [{"params": decay, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]
 

@@ -23,6 +23,16 @@ def never_answered(confusion: Sequence[Sequence[int]]) -> list[int]:
     return [label for label, row in enumerate(confusion) if sum(row) and not sum(each[label] for each in confusion)]
 
 
+def interval(right: int, total: int) -> tuple[float, float]:
+    """Between which accuracies the true one lies, with a confidence of 95 %, if ``right`` of ``total`` were right.
+
+    Source: Wilson 1927, without a correction for continuity.
+    """
+    from scipy.stats import binomtest
+
+    return tuple(binomtest(right, total).proportion_ci(0.95, "wilson"))
+
+
 def explain(scores: dict, classes: Sequence[str], split: str = "test") -> list[str]:
     """What belongs beside an accuracy, in lines.
 
@@ -35,21 +45,31 @@ def explain(scores: dict, classes: Sequence[str], split: str = "test") -> list[s
     counts = [sum(row) for row in confusion]
     largest, total = max(range(len(counts)), key=counts.__getitem__), sum(counts)
     always = f"always saying {classes[largest]!r}, the largest class, would give {counts[largest] / total:.2%}"
-    lines = [f"balanced accuracy {balanced_accuracy(confusion):.2%}, the mean over the classes; {always}"]
+    low, high = interval(sum(row[label] for label, row in enumerate(confusion)), total)
+    lines = [
+        f"95% interval {low:.1%} to {high:.1%}, of {total:,} images; "
+        f"balanced accuracy {balanced_accuracy(confusion):.2%}, the mean over the classes; {always}"
+    ]
     if silent := never_answered(confusion):
         named = [f"{classes[label]!r} ({counts[label]:,} {split} image{'s' * (counts[label] > 1)})" for label in silent]
         lines.append(f"never answered: {listed(named, SHOWN)}")
     if without := [repr(classes[label]) for label, count in enumerate(counts) if not count]:
         lines.append(f"no {split} image of {listed(without, SHOWN)}, so nothing is known about {_them(len(without))}")
     if copies := scores.get("trained_on"):
-        rest = scores["accuracy_without"]
-        new = "there are no others" if rest is None else f"{rest:.2%} on the {total - copies:,} others"
-        lines.append(f"{copies:,} of {total:,} {split} images are training images as well: {new}")
+        rest = _rest(scores["accuracy_without"], total - copies)
+        lines.append(f"{copies:,} of {total:,} {split} images are training images as well: {rest}")
     if near := scores.get("look_alikes"):
         images = f"{near:,} {'more ' * bool(scores.get('trained_on'))}{split} image{'s' * (near > 1)}"
         look = "looks" if near == 1 else "look"
-        lines.append(f"{images} {look} like a training image, as it is or mirrored: perhaps the same picture once more")
+        line = f"{images} {look} like a training image, as it is or mirrored: perhaps the same picture once more"
+        if "accuracy_unlike" in scores:
+            line += f"; {_rest(scores['accuracy_unlike'], total - (copies or 0) - near)}"
+        lines.append(line)
     return lines
+
+
+def _rest(accuracy: float | None, count: int) -> str:
+    return "there are no others" if accuracy is None else f"{accuracy:.2%} on the {count:,} others"
 
 
 def _them(count: int) -> str:

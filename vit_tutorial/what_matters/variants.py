@@ -182,6 +182,13 @@ def _clinic(base: Recipe) -> Sweep:
     return Sweep(recipes, base_seeds=6)
 
 
+def _clinic_on_digits(base: Recipe) -> Sweep:
+    """The healthy model and every sick one whose bug changes something in it."""
+    sick = {name: patient for name, patient in PATIENTS.items() if patient.select is last_epoch}
+    fitting = [name for name, patient in sick.items() if patient.needs[1](base.model)]
+    return Sweep({"healthy": base} | {name: _as_patient(name, base) for name in fitting})
+
+
 def _as_patient(name: str, recipe: Recipe) -> Recipe:
     return replace(recipe, arch=f"patient:{name}", model=replace(recipe.model, **PATIENTS[name].changes))
 
@@ -194,8 +201,16 @@ SMALL_SHORT = replace(
     RECIPES["cifar10-small"], epochs=2, lr=4e-3, init="xavier", augment=Augment(flip=True, crop=2), precision="bf16"
 )
 
+# What chapter 12 trains in its waiting room, in two seconds.
+DIGITS_SHORT = replace(
+    RECIPES["digits"],
+    model=replace(RECIPES["digits"].model, embed_dim=32, depth=2, num_heads=4, pos_embed="learned"),
+    epochs=6, batch_size=48, lr=8e-3, warmup=0.2, ema=0.0, augment=Augment(),
+)  # fmt: skip
+
 # vit-tutorial sweep mnist, ...
-# Minutes of one CPU core per run: mnist 1.3, shapes 1, cifar10 and cifar10-lr 6.7, clinic 2.7, cifar10-small 14.
+# Minutes of one CPU core per run: mnist 1.3, shapes 1, cifar10 and cifar10-lr 6.7, clinic 2.7, clinic-digits 0.05,
+# cifar10-small 14.
 SWEEPS = {
     "mnist": _sweep(
         replace(RECIPES["mnist"], epochs=2),
@@ -229,6 +244,7 @@ SWEEPS = {
         many_heads={"num_heads": 12},
     ),
     "clinic": _clinic(replace(CIFAR10_SHORT, epochs=2)),
+    "clinic-digits": _clinic_on_digits(DIGITS_SHORT),
     # To compare with the base of cifar10, whose rate is in between.
     "cifar10-lr": Sweep(
         {f"lr-{lr:g}": replace(CIFAR10_SHORT, lr=lr) for lr in (1e-3, 3e-3, 2e-2, 4e-2, 8e-2)}, seeds=1
