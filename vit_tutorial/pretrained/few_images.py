@@ -61,8 +61,8 @@ TASKS = {
         title="drawings, which they don't",
         recipe=replace(RECIPES["shapes"], batch_size=64, precision="bf16"),
         backbone="cifar10-tiny",
-        scratch={10: 200, 100: 40, 1000: 8},
-        further={10: 60, 100: 25, 1000: 6},
+        scratch={10: 200, 100: 40},
+        further={10: 60, 100: 25},
     ),
 }
 
