@@ -15,6 +15,7 @@ from PIL import Image
 from vit_tutorial.cli import main
 from vit_tutorial.data.copies import look_alikes
 from vit_tutorial.data.folders import split_folder
+from vit_tutorial.pretrained.few_images import expected
 from vit_tutorial.recipes import load_split
 from vit_tutorial.runs import load_recorded
 from vit_tutorial.training.loop import evaluate
@@ -154,6 +155,18 @@ def test_names_with_anything_in_them(own_folder, capsys):
     main(["predict", "photos", f"a set #1/{names[-1]}/1.png", "--device=cpu"])
     assert json.loads((own_folder / "runs/photos/metrics.json").read_text())["classes"] == sorted(names)
     assert "4 classes: %s {x} 9, naïve ☃ 9, " in capsys.readouterr().out
+
+
+def test_a_folder_is_told_what_so_many_images_were_worth(own_folder, capsys):
+    write_tree(own_folder / "mine", ("cat", "dog"), 100)
+    loud = [option for option in TINY if option != "--quiet"]
+    main(["train", "photos", "--dataset=folder:mine", *loud])
+    out = capsys.readouterr().out
+    wanted = expected(80)
+    assert len(wanted) > 2 and wanted[1].startswith("  100 images a class, ")
+    assert "\n".join(wanted) + "\n" in out
+    main(["train", "digits", *loud])
+    assert wanted[0] not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("most", "refused"), [(2000, False), (1199, True)])

@@ -1,15 +1,18 @@
 """Recipes are complete: each builds its model and finds its data, and reproductions match their tutorials."""
 
+import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 import torch
-from fake_data import write_image
+from fake_data import write_image, write_tree
 from torch import nn
 
 from vit_tutorial.archs import ARCHS
-from vit_tutorial.recipes import RECIPES, fit_to_data, load_split, make_model
+from vit_tutorial.metrics import recipe_from_dict
+from vit_tutorial.recipes import RECIPES, fit_to_data, load_images, load_split, make_model
 from vit_tutorial.training import loss_of, make_optimizer, to_input
 
 
@@ -238,3 +241,33 @@ def test_an_error_names_all_that_does_not_fit_a_folder(tmp_path):
     needs = "mine needs model.num_classes 2 and model.in_chans 3, the recipe has 10 and 1; the recipe photos takes them"
     with pytest.raises(ValueError, match=needs):
         load_split(recipe, "train", memory=0)
+
+
+def test_a_recipe_can_take_some_classes_only():
+    recipe = replace(RECIPES["digits"], classes=("7", "3"), model=replace(RECIPES["digits"].model, num_classes=2))
+    whole = load_split(RECIPES["digits"], "test")
+    part = load_split(recipe, "test")
+    assert part.classes == ("7", "3")
+    for index, digit in enumerate((7, 3)):
+        assert torch.equal(part.images[part.labels == index], whole.images[whole.labels == digit])
+    assert len(part) == ((whole.labels == 7) | (whole.labels == 3)).sum()
+    assert recipe_from_dict(json.loads(json.dumps(asdict(recipe)))) == recipe
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [(("3", "seven"), "classes must be one of 0, 1, .*; got 'seven'"), (("3", "3"), "named once each, got 3, 3")],
+)
+def test_classes_that_are_not_there_or_twice(classes, message):
+    with pytest.raises(ValueError, match=message):
+        load_split(replace(RECIPES["digits"], classes=classes), "test")
+
+
+def test_a_folder_can_be_cut_to_some_classes(tmp_path):
+    write_tree(tmp_path / "mine", ("ant", "bee", "cow"), 20)
+    recipe = replace(RECIPES["photos"], dataset=f"folder:{tmp_path / 'mine'}", classes=("bee", "cow"))
+    assert fit_to_data(recipe).model.num_classes == 2
+    parts = [load_images(recipe, split, memory=memory) for split in ("train", "test") for memory in (0, 2**30)]
+    assert {part.classes for part in parts} == {("bee", "cow")}
+    assert {Path(file).parent.name for file in parts[0].files} == {"bee", "cow"}
+    assert all(set(part.labels.tolist()) == {0, 1} for part in parts)

@@ -13,7 +13,7 @@ from vit_tutorial import diagnose, runs
 from vit_tutorial.data import Dataset
 from vit_tutorial.metrics import recipe_from_dict
 from vit_tutorial.recipes import RECIPES, make_model
-from vit_tutorial.runs import FOLDER
+from vit_tutorial.runs import FOLDER, append_row
 from vit_tutorial.training import make_optimizer
 from vit_tutorial.what_matters import SWEEPS, Sweep, effect_interval, load_sweep, read_rows, run_sweep, sweeps
 
@@ -224,7 +224,7 @@ def test_six_writers_lose_no_row(tmp_path):
 
     def write(writer: int) -> None:
         for number in range(8):
-            sweeps._append(path, row | {"writer": writer, "number": number})
+            append_row(path, row | {"writer": writer, "number": number})
 
     writers = [multiprocessing.get_context("fork").Process(target=write, args=[writer]) for writer in range(6)]
     for writer in writers:
@@ -236,11 +236,11 @@ def test_six_writers_lose_no_row(tmp_path):
 
 
 def test_a_run_whose_row_could_not_be_written_is_not_trained_again(tmp_path, monkeypatch):
-    def full(path, content):
+    def full(path, row):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match=r"No space left on device: '.*small\.jsonl'"):
-        patch.setattr(sweeps, "write_whole", full)
+        patch.setattr(sweeps, "append_row", full)
         run_sweep("small", SMALL, tmp_path, only=["base"], seeds=[0], progress=False)
     monkeypatch.setattr(sweeps, "run_recipe", lambda *given, **options: pytest.fail("was run again"))
     (row,) = run_sweep("small", SMALL, tmp_path, only=["base"], seeds=[0], progress=False)

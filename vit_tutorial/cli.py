@@ -39,6 +39,7 @@ from vit_tutorial.data.paper import FORMS, read_digit
 from vit_tutorial.data.sources import WEIGHTS, fetch_files
 from vit_tutorial.live import as_script, export_model
 from vit_tutorial.old_names import OLD_NAMES
+from vit_tutorial.pretrained.few_images import expected
 from vit_tutorial.recipes import RECIPES, Recipe, RecordedRecipe, fit_to_data, load_images, load_split, make_model
 from vit_tutorial.runs import FOLDER, OWN_RUNS, find_run, load_classes, load_metrics, load_recorded, run_recipe
 from vit_tutorial.training.distributed import process_group, rank_and_world
@@ -78,6 +79,8 @@ def _announce(recipe: Recipe, device: str) -> None:
             print("so many tokens are slow: a larger --model.patch-size or a smaller --model.img-size makes them fewer")
     if rank_and_world()[1] == 1:
         print(f"{recipe.epochs} epochs take about {duration(_expected_seconds(model, recipe, len(train), device))}")
+    if recipe.dataset.startswith("folder:"):
+        print("\n".join(expected(max(1, len(train) // len(train.classes)))))
 
 
 def _expected_seconds(model: torch.nn.Module, recipe: Recipe, num_images: int, device: str) -> float:

@@ -11,7 +11,7 @@ from vit_tutorial.recipes import Recipe
 FORMAT = 2  # the number of the shape of metrics.json; one without a number has format 1
 KINDS = {"recipe": dict, "history": list, "test": dict}
 # What runs of format 1 may lack: a recipe's fields that are younger have their defaults then.
-LATER_FIELDS = {"decay_all", "precision", "fraction", "images", "labels", "label_columns", "resized_crop"}
+LATER_FIELDS = {"decay_all", "precision", "fraction", "images", "labels", "label_columns", "classes", "resized_crop"}
 LATER = dict.fromkeys(("name", "data", "device", "commit", "date", "precision"), str)
 LATER |= {"fingerprint": dict, "classes": list, "split": dict | None, "images": dict, "versions": dict}
 LATER |= {"parameters": int, "samples_seen": int, "processes": int, "seconds": int | float}

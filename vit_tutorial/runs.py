@@ -75,11 +75,7 @@ def run_recipe(
     """
     recipe = _fresh(recipe)
     train, val = load_split(recipe, "train"), load_split(recipe, "val")
-    model = make_model(recipe)
-    if device == "cpu" and in_bf16(device, recipe.precision):
-        for part in model.modules():
-            if isinstance(part, Attention) and part.attend is fused_attention:  # any other is part of the recipe
-                part.attend = plain_attention  # PyTorch's kernel is many times slower there (chapter 11)
+    model = attend_for(make_model(recipe), device, recipe.precision)
     checkpoint = folder / "checkpoint.pt"
     made = provenance(device)  # now, because the checkout may move on while this runs
     writes = rank_and_world()[0] == 0
@@ -131,6 +127,27 @@ def run_recipe(
             write_whole(folder / "metrics.json", (json.dumps(metrics, indent=1) + "\n").encode())
             checkpoint.unlink(missing_ok=True)
     return metrics
+
+
+def attend_for(model: nn.Module, device: str, precision: str) -> nn.Module:
+    """The model itself, with plain attention where PyTorch's kernel is many times slower (chapter 11)."""
+    if device == "cpu" and in_bf16(device, precision):
+        for part in model.modules():
+            if isinstance(part, Attention) and part.attend is fused_attention:  # any other is part of the recipe
+                part.attend = plain_attention
+    return model
+
+
+def append_row(path: Path, row: dict) -> None:
+    """Add a line of JSON to a file, after its last whole line."""
+    with locked(path.with_name(f".{path.name}.lock")):
+        content = path.read_bytes() if path.exists() else b""
+        write_whole(path, whole_lines(content) + json.dumps(row).encode() + b"\n")
+
+
+def whole_lines(content: bytes) -> bytes:
+    """Without a truncated last line."""
+    return content[: content.rfind(b"\n") + 1]
 
 
 def _test_scores(model: nn.Module, train: Dataset | ImageFiles, test: Dataset | ImageFiles, recipe: Recipe) -> dict:

@@ -181,24 +181,62 @@ def what_labels_buy(bought, labels, drawn_labels, reads_as_is):
 
 
 @after("chosen-rates")
-def rates_and_heads(on_test, best, same_draws, average, rates, tuned, with_lora, with_fresh_head):
-    alone = average(same_draws)
-    fresh, headed, lora = ({rate: average(found) for rate, found in way.items()} for way in on_test.values())
-    low, high = min(rates), max(rates)
-    claim(
-        "A fresh head wants the highest of the three rates",
-        best["fresh head"] == high and fresh[low] < fresh[high] - 0.1,
+def rates_and_heads(tuned, best, alone, average, rates, with_lora, with_fresh_head):
+    probed = average(alone)
+    fresh, headed, lora = (
+        {rate: average(found["test"]) for rate, found in by_rate.items()} for by_rate in tuned.values()
     )
-    claim("still ends below the probe", fresh[high] < alone - 0.01)
-    claim("The probe as head wants the lowest, and keeps its 98 %", best["probe as head"] == low)
-    claim(None, near(headed[low], alone, 0.012) and near(alone, 0.98, 0.012))
+    low, high = min(rates), max(rates)
+    claim("A fresh head wants the higher rate", best["fresh head"] == high and fresh[low] < fresh[high] - 0.1)
+    claim("still ends below the probe", fresh[high] < probed - 0.01)
+    claim("The probe as head wants the lower, and keeps its 98 %", best["probe as head"] == low)
+    claim(None, near(headed[low], probed, 0.012) and near(probed, 0.98, 0.012))
     claim("at ten times that rate it loses about 3 points", 0.01 < headed[low] - headed[high] < 0.06)
-    claim("here no rate hurts it", min(lora.values()) > alone - 0.012)
+    claim("here neither rate hurts it", min(lora.values()) > probed - 0.012)
     trained = [
         sum(p.numel() for p in start(0).parameters() if p.requires_grad) for start in (with_lora, with_fresh_head)
     ]
     claim("LoRA trains 6,144 numbers in place of 305,194", trained == [6144, 305_194])
     claim("360 images know 98 % to about ± 1.5 points", near(1.96 * (0.98 * 0.02 / 360) ** 0.5, 0.0145, 0.0005))
+
+
+@after("how-many")
+def what_images_were_worth():
+    from vit_tutorial.pretrained.few_images import TASKS, by_task, load_few_images
+    from vit_tutorial.runs import load_metrics
+
+    rows = load_few_images()
+    right, seconds = by_task(rows), by_task(rows, "seconds")
+
+    def mean(kind, way, count, found=right):
+        draws = found[kind][way][count]
+        return sum(draws) / len(draws)
+
+    def whole(kind, way, count):
+        return round(100 * mean(kind, way, count))
+
+    scratch, probe, everything = "from scratch", "linear probe", "all weights"
+    photos, drawings = "photographs", "drawings"
+    claim("the probe gets 57 %, scratch 42 %", [whole(photos, way, 10) for way in (probe, scratch)] == [57, 42])
+    claim("the probe stops at 71 %", [whole(photos, probe, count) for count in (1000, 4000)] == [71, 71])
+    lowest, highest = min(right[photos][scratch][1000]), max(right[photos][probe][1000])
+    claim("with 1,000 scratch passes it", lowest > highest)
+    rivals = {n: max(mean(photos, way, n) for way in (scratch, probe)) for n in TASKS[photos].further}
+    ahead = [mean(photos, everything, n) > rival for n, rival in rivals.items()]
+    claim("All weights stay ahead, 78 % to 75 %", all(ahead) and whole(photos, everything, 1000) == 78)
+    claim(None, whole(photos, scratch, 1000) == 75)
+    times = mean(photos, everything, 1000, seconds) / mean(photos, scratch, 1000, seconds)
+    claim("each of their trainings takes about a quarter of the time", near(times, 0.25, 0.05))
+    claim("with 100 of each the probe reads 16 %", whole(drawings, probe, 100) == 16)
+    borrowed, own = right[drawings][everything][100], right[drawings][scratch][100]
+    claim("training all weights gets 53 %, from scratch 46 %", whole(drawings, everything, 100) == 53)
+    claim(None, whole(drawings, scratch, 100) == 46)
+    claim("leads in each draw", all(one > other for one, other in zip(borrowed, own, strict=True)))
+    rates = by_task(rows, "rate")[drawings][everything][100]
+    claim("they're a better start, at the recipe's full rate", set(rates) == {1.0})
+    claim("With 10, all guess", max(max(ways[10]) for ways in right[drawings].values()) < 0.15)
+    fastest = min(entry["seconds"] for entry in load_metrics("cifar10-half")["history"])
+    claim("trained for 20 minutes on small pictures", near(25 * fastest / 60, 20, 2.5))
 
 
 @after("balance")

@@ -18,6 +18,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from vit_tutorial.data.headers import WORKERS, decoded, faults_of, stop_if_unreadable
+from vit_tutorial.validate import check_option
 
 
 def _check_labels(labels: Tensor, num: int, classes: Sequence[str]) -> None:
@@ -223,6 +224,22 @@ class ImageFiles:
 
     def _decoded(self, group: Int64[Tensor, " _"]) -> tuple[UInt8[Tensor, "_ 3 H W"], Int64[Tensor, " _"]]:
         return decode_all([self.files[i] for i in group.tolist()], self.img_size), self.labels[group]
+
+
+def only_classes(dataset: Dataset | ImageFiles, classes: tuple[str, ...]) -> Dataset | ImageFiles:
+    """The images of these classes, which get the indices 0, 1, … in this order.
+
+    Raises:
+        ValueError: if there is no class of that name, or one is named twice.
+    """
+    for name in classes:
+        check_option("classes", name, dataset.classes)
+    if len(set(classes)) < len(classes):
+        raise ValueError(f"classes must be named once each, got {', '.join(classes)}")
+    indices = torch.full((len(dataset.classes),), -1)
+    indices[[dataset.classes.index(name) for name in classes]] = torch.arange(len(classes))
+    labels = indices[dataset.labels]
+    return replace(dataset[labels >= 0], labels=labels[labels >= 0], classes=tuple(classes))
 
 
 def decode(path: str, img_size: tuple[int, int] | None = None, *, paper: bool = False) -> UInt8[Tensor, "3 H W"]:

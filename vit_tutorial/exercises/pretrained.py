@@ -1,13 +1,14 @@
 """Exercises of chapter 9: real weights."""
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from torch import Tensor
 
 from vit_tutorial.config import ViTConfig
 from vit_tutorial.exercises.declaration import Case, Exercise
 from vit_tutorial.model import ViT
 from vit_tutorial.pretrained.state_dicts import HUGGING_FACE, rename
+from vit_tutorial.pretrained.transfer import linear_probe
 
 EXERCISES: dict[str, Exercise] = {}
 
@@ -309,18 +310,6 @@ EXERCISES["top_k_names"] = Exercise(
     right=[_sorted_names, lambda *args: [[(n, torch.tensor(p)) for n, p in row] for row in top_k_names(*args)]],
     shape="For each image a list of k pairs (name, probability)", tolerance=1e-4,
 )  # fmt: skip
-
-
-def linear_probe(
-    features: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], num_classes: int, ridge: float
-) -> tuple[Float[Tensor, "k d"], Float[Tensor, " k"]]:
-    """Weight and bias of the linear layer with the least squared error on targets −1 and 1, plus ridge · |weight|²."""
-    targets = 2 * torch.eye(num_classes, dtype=features.dtype)[labels] - 1
-    mean, target_mean = features.mean(dim=0), targets.mean(dim=0)
-    centred = features - mean
-    gram = centred.T @ centred + ridge * torch.eye(features.shape[1], dtype=features.dtype)
-    weight = torch.linalg.solve(gram, centred.T @ (targets - target_mean)).T
-    return weight, target_mean - weight @ mean
 
 
 def _by_sklearn(features, labels, num_classes, ridge):

@@ -4,7 +4,6 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
@@ -203,23 +202,29 @@ def labels_buy(accuracies: Mapping[str, Mapping[int, Sequence[float]]], levels: 
     return fig
 
 
-def over_rates(found: Mapping[str, Mapping[float, Sequence[float]]], probes: Sequence[float]) -> "Figure":
-    """Test accuracy over the learning rate, a line for each way to fine-tune and a dot for each draw.
+def how_many_images(tasks: Mapping[str, Mapping[str, Mapping[int, Sequence[float]]]]) -> "Figure":
+    """Test accuracy over the images of each class, a panel for each task.
 
-    The dotted line is the mean of the linear probes on the same draws.
+    Args:
+        tasks: for each task and way to train, the accuracies of the draws by the number of images. Lines go through
+            their means, a dot is a draw.
     """
-    fig, ax = plots.subplots(figsize=(6.4, 3.5))
-    for (way, by_rate), colour in zip(found.items(), [PALETTE[4], PALETTE[0], PALETTE[2], *PALETTE[3:]], strict=False):
-        means = torch.tensor([sum(draws) / len(draws) for draws in by_rate.values()])
-        ax.plot(list(by_rate), means, "-", color=colour, label=way)
-        for rate, draws in by_rate.items():
-            ax.plot([rate] * len(draws), draws, "o", color=colour, markersize=4, alpha=0.6)
-    level = sum(probes) / len(probes)
-    ax.axhline(level, color="dimgrey", linestyle=":", zorder=0, label="the probe alone")
-    rates = list(next(iter(found.values())))
-    ax.set(xscale="log", xlabel="learning rate", ylabel="test accuracy")
-    ax.set_xticks(rates, [f"{rate:g}" for rate in rates])
-    ax.minorticks_off()
-    _percent(ax.yaxis)
-    ax.legend(loc="lower right", fontsize=11)
+    fig, axes = plots.subplots(len(tasks), figsize=(6.4, 0.7 + 2.7 * len(tasks)), sharex=True, squeeze=False)
+    looks = list(zip(("o", "s", "^", "D", "v", "P"), [COLOURS["other"], *PALETTE], strict=False))
+    for ax, (task, ways) in zip(axes[:, 0], tasks.items(), strict=True):
+        for (way, found), (marker, colour) in zip(ways.items(), looks, strict=False):
+            means = [sum(draws) / len(draws) for draws in found.values()]
+            ax.plot(list(found), means, "-", color=colour, linewidth=2)
+            for count, draws in found.items():
+                label = way if ax is axes[0, 0] and count == next(iter(found)) else None
+                ax.plot([count] * len(draws), draws, marker, color=colour, markersize=6, alpha=0.7, label=label)
+        ax.set_title(task, fontsize=13, loc="left")
+        ax.set(xscale="log", ylabel="test accuracy", ylim=(0, 1.03), yticks=(0, 0.25, 0.5, 0.75, 1))
+        ax.grid(axis="y", alpha=0.3)
+        _percent(ax.yaxis)
+    counts = sorted({count for ways in tasks.values() for found in ways.values() for count in found})
+    axes[-1, 0].set_xticks(counts, [f"{count:,}" for count in counts])
+    axes[-1, 0].minorticks_off()
+    axes[-1, 0].set_xlabel("images of each class")
+    fig.legend(loc="outside upper center", ncols=2, fontsize=12)
     return fig

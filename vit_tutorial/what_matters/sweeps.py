@@ -1,7 +1,6 @@
 """Sweeps: many runs that are compared, resumable, with their results as rows of data (chapters 7 and 10)."""
 
 import hashlib
-import json
 import math
 import shutil
 import warnings
@@ -14,17 +13,19 @@ from jaxtyping import Float
 from torch import Tensor
 from tqdm import tqdm
 
-from vit_tutorial.borders import at_fault, read_json, write_whole
+from vit_tutorial.borders import at_fault, read_json
 from vit_tutorial.metrics import FORMAT, recipe_from_dict
 from vit_tutorial.old_names import OLD_NAMES, renamed
 from vit_tutorial.recipes import Recipe
 from vit_tutorial.runs import (
     FOLDER,
     OWN_RUNS,
+    append_row,
     load_metrics,
     locked,
     provenance,
     run_recipe,
+    whole_lines,
 )
 from vit_tutorial.validate import check_int, check_option, checked
 from vit_tutorial.what_matters.variants import SWEEPS, Sweep
@@ -85,7 +86,7 @@ def run_sweep(
             try:
                 with locked(folder / f"{at_work.name}.lock", timeout=0):
                     if (variant, seed) not in there():  # another process may have finished it meanwhile
-                        _append(folder / f"{name}.jsonl", _run(name, variant, recipe, at_work, device))
+                        append_row(folder / f"{name}.jsonl", _run(name, variant, recipe, at_work, device))
                         shutil.rmtree(at_work, ignore_errors=True)
             except Timeout:
                 elsewhere.append((variant, seed))
@@ -149,7 +150,7 @@ def read_rows(path: Path, sweep: Sweep) -> list[dict]:
     if not path.exists():
         return []
     content = path.read_bytes()
-    whole = _whole_lines(content)
+    whole = whole_lines(content)
     lines = whole.splitlines()
     if len(whole) < len(content):
         warnings.warn(f"{path}, line {len(lines) + 1} is truncated: its run does not count", stacklevel=2)
@@ -188,11 +189,6 @@ def _read_row(line: bytes, sweep: Sweep, odd: str) -> tuple[dict, bool]:
     return row, wanted is not None and recipe == replace(wanted, seed=recipe.seed) and recipe.seed == row["seed"]
 
 
-def _whole_lines(content: bytes) -> bytes:
-    """Without a truncated last line."""
-    return content[: content.rfind(b"\n") + 1]
-
-
 @checked
 def effect_interval(base: Float[Tensor, " n"], changed: Float[Tensor, " m"]) -> tuple[float, float, float]:
     """The difference of two means, ``changed`` minus ``base``, and the two ends of its 95 % interval.
@@ -223,12 +219,6 @@ def effect_interval(base: Float[Tensor, " n"], changed: Float[Tensor, " m"]) -> 
     freedom = (a + b) ** 2 / (a**2 / (len(base) - 1) + b**2 / (len(changed) - 1))
     half = float(stats.t.ppf(0.975, freedom)) * math.sqrt(a + b)
     return difference, difference - half, difference + half
-
-
-def _append(path: Path, row: dict) -> None:
-    with locked(path.with_name(f".{path.name}.lock")):
-        content = path.read_bytes() if path.exists() else b""
-        write_whole(path, _whole_lines(content) + json.dumps(row).encode() + b"\n")
 
 
 def load_sweep(name: str, *, broken: bool = False) -> list[dict]:

@@ -1,0 +1,226 @@
+"""How good a model can you get from n images of each class? Recorded measurements, and how they are made (chapter 9).
+
+``record`` trains what is missing and adds a row for each training to a file; ``load_few_images`` reads the rows that
+ship with the package.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from time import process_time
+
+from tqdm import tqdm
+
+from vit_tutorial.borders import read_json
+from vit_tutorial.data import Dataset
+from vit_tutorial.model import ViT
+from vit_tutorial.pretrained.transfer import draw_per_class, everything, fine_tune, norms_and_biases, with_probe
+from vit_tutorial.recipes import RECIPES, Recipe, load_split, make_model
+from vit_tutorial.runs import FOLDER, append_row, attend_for, load_recorded, provenance, whole_lines
+from vit_tutorial.training.loop import evaluate
+from vit_tutorial.validate import check_int
+
+RECORDED = FOLDER / "few-images" / "rows.jsonl"
+DRAWS = 3
+RATES = (0.1, 0.3, 1.0)  # of the recipe's learning rate, for weights that are trained further
+ENOUGH = 100  # so many validation images choose a rate for all draws; fewer choose for their own draw only
+FURTHER = ("norms and biases", "all weights")  # ways that train borrowed weights further, at a rate that is chosen
+WAYS = ("from scratch", "linear probe", *FURTHER)
+
+
+@dataclass(frozen=True)
+class Task:
+    """Images to classify, and weights to borrow.
+
+    Args:
+        title: of the images, in words.
+        recipe: the images, and how a model is trained on them from scratch.
+        backbone: the recorded run whose weights are borrowed. It saw none of these classes.
+        scratch: epochs from scratch, by the number of images of each class.
+        further: epochs for borrowed weights, likewise.
+    """
+
+    title: str
+    recipe: Recipe
+    backbone: str
+    scratch: dict[int, int]
+    further: dict[int, int]
+
+
+TASKS = {
+    "photographs": Task(
+        title="photographs like those that the borrowed weights know",
+        recipe=replace(RECIPES["cifar10-half"], classes=("dog", "frog", "horse", "ship", "truck"), batch_size=64),
+        backbone="cifar10-half",
+        scratch={10: 150, 100: 60, 1000: 15, 4000: 5},
+        further={10: 30, 100: 10, 1000: 4, 4000: 2},
+    ),
+    "drawings": Task(
+        title="drawings, which they don't",
+        recipe=replace(RECIPES["shapes"], batch_size=64, precision="bf16"),
+        backbone="cifar10-tiny",
+        scratch={10: 200, 100: 40},
+        further={10: 60, 100: 25},
+    ),
+}
+
+
+@cache
+def _images(task: str) -> tuple[Dataset, Dataset]:
+    return load_split(TASKS[task].recipe, "train"), load_split(TASKS[task].recipe, "test")
+
+
+@cache
+def _probed(task: str, per_class: int, seed: int) -> tuple[ViT, float]:
+    """The backbone with a probe as its head, and the seconds that it took."""
+    start = process_time()
+    backbone = attend_for(load_recorded(TASKS[task].backbone)[0], "cpu", TASKS[task].recipe.precision)
+    probed = with_probe(backbone, *draw_per_class(_images(task)[0], per_class, seed), TASKS[task].recipe)
+    return probed, process_time() - start
+
+
+def measure(task: str, per_class: int, way: str, seed: int, rates: Iterable[float] = RATES) -> dict:
+    """Train on ``per_class`` images of each class, a fifth of them for validation, and test once.
+
+    Args:
+        task: one of ``TASKS``.
+        per_class: images of each class, a number in the task's ``scratch``.
+        way: one of ``WAYS``.
+        seed: draws the images, and trains.
+        rates: fractions of the recipe's learning rate for borrowed weights; the one best on the validation images is
+            tested. From scratch the recipe's own is used.
+
+    Returns:
+        a row of :func:`load_few_images`.
+    """
+    about, made = TASKS[task], provenance("cpu")
+    (pool, test), recipe = _images(task), replace(about.recipe, seed=seed)
+    train, val = draw_per_class(pool, per_class, seed)
+    epochs = (about.scratch if way == "from scratch" else about.further)[per_class]
+
+    def trained(rate: float) -> tuple[ViT, float]:
+        """A model, and the seconds that it took."""
+        if way == "linear probe":
+            return _probed(task, per_class, seed)
+        config, start = replace(recipe, epochs=epochs, lr=rate * recipe.lr), process_time()
+        if way == "from scratch":
+            model = fine_tune(attend_for(make_model(config), "cpu", config.precision), train, val, config)
+        else:
+            begin, _ = _probed(task, per_class, seed)
+            start, trains = process_time(), norms_and_biases if way == "norms and biases" else everything
+            model = fine_tune(begin, train, val, config, trains)
+        return model, process_time() - start
+
+    tried = {rate: trained(rate) for rate in {"linear probe": (0.0,), "from scratch": (1.0,)}.get(way, rates)}
+    on_val = {rate: evaluate(model, val, recipe) for rate, (model, _) in tried.items()}
+    rate = max(tried, key=lambda rate: (on_val[rate]["accuracy"], -on_val[rate]["loss"]))
+    model, seconds = tried[rate]
+    return {
+        "task": task,
+        "per_class": per_class,
+        "way": way,
+        "seed": seed,
+        "test_accuracy": evaluate(model, test, recipe)["accuracy"],
+        "test_images": len(test),
+        "val_accuracies": {f"{rate:g}": scores["accuracy"] for rate, scores in on_val.items()},
+        "val_images": len(val),
+        "rate": rate,
+        "epochs": epochs if rate else 0,
+        "seconds": round(seconds, 1),
+        "data": pool.variant,
+        "lr": recipe.lr,
+        "backbone": about.backbone,
+        "precision": recipe.precision,
+        **{key: made[key] for key in ("device", "commit", "date")},
+        "torch": made["versions"]["torch"],
+    }
+
+
+def read_rows(path: Path) -> list[dict]:
+    """The rows of a file; a truncated last line, of a killed process, does not count."""
+    lines = whole_lines(path.read_bytes()).splitlines() if path.exists() else []
+    return [read_json(line, f"{path}, line {number} is damaged: ") for number, line in enumerate(lines, start=1)]
+
+
+def record(runs: Iterable[tuple[str, int, str, int]], path: Path, progress: bool = True) -> list[dict]:
+    """Do the ``runs`` (task, images of each class, way, seed) that ``path`` lacks, and add a row for each; all rows."""
+    for run in tqdm(list(runs), disable=not progress):
+        rows = {(r["task"], r["per_class"], r["way"], r["seed"]): r for r in read_rows(path)}
+        first = rows.get((*run[:3], 0))
+        shared = first and first["val_images"] >= ENOUGH
+        if run not in rows:
+            append_row(path, measure(*run, rates=(first["rate"],) if shared else RATES))
+    return read_rows(path)
+
+
+def load_few_images() -> list[dict]:
+    """The rows recorded with the package, one for each training; see :func:`measure`.
+
+    A row has ``task``, ``per_class``, ``way`` and ``seed``; ``test_accuracy`` on ``test_images`` images, read once;
+    ``val_accuracies`` by the fraction of the recipe's learning rate ``lr``, on ``val_images`` images; ``rate``, the
+    fraction they chose, 0 for a probe; ``epochs``; ``seconds`` of CPU time for this one training; ``backbone``,
+    ``data``, ``precision``, ``device``, ``torch``, ``commit`` and ``date``.
+    """
+    return read_rows(RECORDED)
+
+
+def by_task(rows: Iterable[dict], value: str = "test_accuracy") -> dict[str, dict[str, dict[int, list[float]]]]:
+    """One value of each row, by task, way and number of images of each class: a list over the draws."""
+    found = {}
+    for row in rows:
+        found.setdefault(row["task"], {}).setdefault(row["way"], {}).setdefault(row["per_class"], []).append(row[value])
+    return {task: {way: dict(sorted(ways[way].items())) for way in WAYS if way in ways} for task, ways in found.items()}
+
+
+def summary(rows: Iterable[dict]) -> dict[str, list]:
+    """Columns of a table, a line for each number of images and way; see ``vit_tutorial.plots.table``.
+
+    ``accuracy`` is the mean over the draws, ``from`` and ``to`` are the worst and the best of them, and ``±`` half of
+    the 95 % interval that so many test images leave. ``rate`` has the chosen fractions of the recipe's learning rate,
+    and ``minutes`` is the CPU time of one training, the fastest draw's.
+    """
+    groups = {}
+    for row in sorted(rows, key=lambda row: (row["per_class"], WAYS.index(row["way"]))):
+        groups.setdefault((row["per_class"], row["way"]), []).append(row)
+    lines = []
+    for (per_class, way), draws in groups.items():
+        right = [row["test_accuracy"] for row in draws]
+        mean = sum(right) / len(right)
+        lines.append(
+            {
+                "images": per_class,
+                "way": way,
+                "accuracy": mean,
+                "from": min(right),
+                "to": max(right),
+                "±": 1.96 * math.sqrt(mean * (1 - mean) / draws[0]["test_images"]),
+                "rate": ", ".join(f"{row['rate']:g}" for row in draws) if way in FURTHER else "",
+                "minutes": min(row["seconds"] for row in draws) / 60,
+            }
+        )
+    return {name: [line[name] for line in lines] for name in lines[0]} if lines else {}
+
+
+def expected(per_class: int) -> list[str]:
+    """Lines that say what was measured with about ``per_class`` images of each class, to print before a training.
+
+    A task that was measured with ten times as many or as few only is left out, unless none is nearer.
+
+    Raises:
+        ValueError: if ``per_class`` is below 1.
+    """
+    check_int("per_class", per_class, 1)
+    by_distance = []
+    for task, ways in by_task(load_few_images()).items():
+        distance, nearest = min((abs(math.log10(size / per_class)), size) for size in ways["from scratch"])
+        means = {way: sum(found[nearest]) / len(found[nearest]) for way, found in ways.items() if nearest in found}
+        told = ", ".join(f"{way} {mean:.0%}" for way, mean in means.items())
+        by_distance.append((distance, f"  {nearest:,} images a class, {TASKS[task].title}: {told}"))
+    closest = min(distance for distance, _ in by_distance)
+    return [
+        "for comparison, what a small model got on 32×32 pixels, from scratch and with borrowed weights (chapter 9):",
+        *(line for distance, line in by_distance if distance <= max(closest, 1)),  # not ten times as many, or as few
+        "  this command trains from scratch; chapter 9 shows how to borrow weights",
+    ]
