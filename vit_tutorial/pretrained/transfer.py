@@ -42,7 +42,7 @@ def draw_per_class(dataset: Images, per_class: int, seed: int) -> tuple[Images, 
 def linear_probe(
     features: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], num_classes: int, ridge: float
 ) -> tuple[Float[Tensor, "k d"], Float[Tensor, " k"]]:
-    """Weight and bias of the linear layer with the least squared error on targets −1 and 1, plus ridge · |weight|²."""
+    """Weight and bias of the linear layer with the least squared error on targets −1 and 1, and a ridge penalty."""
     targets = 2 * torch.eye(num_classes, dtype=features.dtype)[labels] - 1
     mean, target_mean = features.mean(dim=0), targets.mean(dim=0)
     centred = features - mean
