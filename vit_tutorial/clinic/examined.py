@@ -39,7 +39,9 @@ class WithoutDropout(TorchFunctionMode):
 
 def draw_from(seed: int) -> None:
     """Start all generators that a model may draw from."""
-    torch.manual_seed(seed)
+    has_gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
+    # Without a GPU, torch.manual_seed notes each time from where it was called, for one that might come.
+    (torch.manual_seed if has_gpu else torch.default_generator.manual_seed)(seed)
     random.seed(seed)
     np.random.seed(seed)
 
