@@ -244,20 +244,22 @@ def test_parameters_that_are_made_in_forward():
 class AttentionThatAlwaysDrops(nn.Module):
     """Dropout of the fused kernel, told to drop in every mode."""
 
-    def __init__(self, dim, heads):
+    def __init__(self, dim, heads, *args, **options):
         super().__init__()
         self.heads, self.qkv, self.proj = heads, nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.args, self.options = args, options
 
     def forward(self, x):
         q, k, v = rearrange(self.qkv(x), "b n (three h hd) -> three b h n hd", three=3, h=self.heads)
-        x = F.scaled_dot_product_attention(q, k, v, dropout_p=0.2)
+        x = F.scaled_dot_product_attention(q, k, v, *self.args, **self.options)
         return self.proj(rearrange(x, "b h n hd -> b n (h hd)"))
 
 
-def test_dropout_of_the_fused_kernel_is_found_and_its_weights_are_looked_at_without_it():
+@pytest.mark.parametrize(("args", "options"), [((), {"dropout_p": 0.2}), ((None, 0.2), {}), ((None, 0.2, False), {})])
+def test_dropout_of_the_fused_kernel_is_found_and_its_weights_are_looked_at_without_it(args, options):
     model = ViT(CONFIG)
     for block in model.blocks:
-        block.attn = AttentionThatAlwaysDrops(24, 3)
+        block.attn = AttentionThatAlwaysDrops(24, 3, *args, **options)
     found = diagnose(model)
     assert bugs(found) == [RANDOM] and "without dropout they are the same" in found[0].evidence
     assert "scale by √dim" in found.passed

@@ -32,7 +32,9 @@ class WithoutDropout(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in DROPOUTS or func is torch.dropout:
             return args[0] if args else kwargs["input"]
-        if func is F.scaled_dot_product_attention and len(args) < 5:
+        if func is F.scaled_dot_product_attention and len(args) > 4:
+            args = (*args[:4], 0.0, *args[5:])
+        elif func is F.scaled_dot_product_attention:
             kwargs = kwargs | {"dropout_p": 0.0}
         return func(*args, **kwargs)
 
