@@ -4,11 +4,13 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from functools import cache
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cache, partial
 from threading import Lock
 
 from PIL import Image, ImageOps, UnidentifiedImageError
+
+from vit_tutorial.borders import at_fault
 
 WORKERS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 NAMED = 50  # files that one message names
@@ -40,16 +42,12 @@ OTHERS = {
 }
 
 
-@contextmanager
-def faults_of(path: str) -> Iterator[None]:
+def faults_of(path: str) -> AbstractContextManager[None]:
     """Whatever PIL raises within the block is the file's fault: a ValueError that names it, and says what to do."""
-    try:
-        yield
-    except Exception as error:  # of any kind: a damaged header is taken for numbers
-        raise ValueError(f"{path} {_fault(path, error)}") from error
+    return at_fault(f"{path} ", why=partial(_fault, path), memory=True)
 
 
-def _fault(path: str, error: Exception) -> str:
+def _fault(path: str, error: BaseException) -> str:
     """What is wrong with a file that PIL can't read, and what to do about it."""
     if isinstance(error, PermissionError):
         return f"cannot be opened: {error.strerror}"
