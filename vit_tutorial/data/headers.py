@@ -120,9 +120,14 @@ def check_headers(files: Sequence[str]) -> list[tuple[int, int]]:
     return looks
 
 
-def _look(path: str) -> tuple[int, int] | str:
+def state_of(path: str) -> tuple[int, int, int] | None:
+    """What changes when a file does, as part of a cache's key; None if it isn't there."""
     status = os.stat(path) if os.path.exists(path) else None
-    return _look_once(path, status and (status.st_size, status.st_mtime_ns, status.st_mode))
+    return status and (status.st_size, status.st_mtime_ns, status.st_mode)
+
+
+def _look(path: str) -> tuple[int, int] | str:
+    return _look_once(path, state_of(path))
 
 
 @cache

@@ -1,6 +1,5 @@
 """Sets of images, in memory or on disk, that hand out batches in the same way (chapter 6)."""
 
-import os
 import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from tqdm import tqdm
 
-from vit_tutorial.data.headers import WORKERS, decoded, faults_of, stop_if_unreadable
+from vit_tutorial.data.headers import WORKERS, decoded, faults_of, state_of, stop_if_unreadable
 from vit_tutorial.validate import check_option
 
 
@@ -305,8 +304,7 @@ def find_faults(files: Sequence[str]) -> list[str]:
 
 
 def _fault(file: str) -> str:
-    state = os.stat(file) if os.path.exists(file) else None
-    return _fault_once(file, state and (state.st_size, state.st_mtime_ns, state.st_mode))
+    return _fault_once(file, state_of(file))
 
 
 @cache
