@@ -24,6 +24,7 @@ from vit_tutorial.modern import (
     axial_rope,
 )
 from vit_tutorial.pretrained import adapt, from_state_dict, from_timm, load_pretrained, load_weights
+from vit_tutorial.pretrained.state_dicts import with_parts
 
 SIZES = {"img_size": 30, "patch_size": 6, "embed_dim": 24, "depth": 2, "num_heads": 3, "num_classes": 7}
 AVERAGE = {"global_pool": "avg", "class_token": False, "fc_norm": False}
@@ -62,7 +63,7 @@ def _same(ours, theirs):
 def test_timm_s_models_with_modern_parts_come_over(name):
     theirs = _timm(**MODERN[name])
     before = torch.random.get_rng_state()
-    for ours in (from_timm(theirs), from_state_dict(theirs.state_dict(), num_heads=3)):
+    for ours in (from_timm(theirs), with_parts(theirs.state_dict(), num_heads=3)):
         assert isinstance(ours, ModernViT)
         assert not ours.training
         assert torch.equal(torch.random.get_rng_state(), before)
@@ -75,7 +76,7 @@ def test_what_weights_do_not_tell_is_read_from_the_model():
     for options in ({"norm_layer": partial(RmsNorm, eps=0.1)}, {"global_pool": "map", "act_layer": tanh}):
         theirs = _timm(**options)
         _same(from_timm(theirs), theirs)
-        other = from_state_dict(theirs.state_dict(), num_heads=3)
+        other = with_parts(theirs.state_dict(), num_heads=3)
         images = torch.randn(2, 3, 30, 30)
         assert not torch.allclose(other(images), theirs(images), atol=1e-5)  # the wrong answer
     oblong = _timm(img_size=(18, 42), reg_tokens=4, no_embed_class=True)
@@ -88,7 +89,7 @@ def test_what_weights_do_not_tell_is_read_from_the_model():
 def test_a_model_of_ours_comes_back_from_its_weights():
     config = ViTConfig(**SIZES, pool="mean")
     ours = ModernViT(config, attn_pool=SequencePool, reg_tokens=2, block=partial(ModernBlock, init_values=0.1)).eval()
-    _same(from_state_dict(ours.state_dict(), num_heads=3), ours)
+    _same(with_parts(ours.state_dict(), num_heads=3), ours)
 
 
 def test_gates_in_the_wrong_half_are_refused():
@@ -191,3 +192,22 @@ NOT_FROM_EVA = {
 def test_what_ours_lacks_is_named(message):
     with pytest.raises(ValueError, match=message):
         from_timm(_eva(**TOKEN | NOT_FROM_EVA[message]))
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"init_values": 1.0}, "a LayerScale"),
+        ({"qk_norm": True}, "norms for queries and keys"),
+        ({"reg_tokens": 2}, "register tokens"),
+        ({"init_values": 0.1, "reg_tokens": 2}, "a LayerScale .* register tokens"),
+    ],
+)
+def test_a_plain_model_is_not_made_of_weights_with_other_parts(options, named):
+    with pytest.raises(ValueError, match=rf"it has {named}.*ModernViT can: load_pretrained reads it from a file"):
+        from_state_dict(_timm(**options).state_dict(), num_heads=3)
+
+
+def test_registers_of_another_shape_are_refused():
+    with pytest.raises(ValueError, match=r"reg_token must be the \(1, r, d\) of r tokens, got \(3,\)"):
+        with_parts(_timm().state_dict() | {"reg_token": torch.zeros(3)}, num_heads=3)

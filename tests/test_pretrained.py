@@ -327,11 +327,6 @@ MISFITS = {
     "1 unexpected .vit.pooler.bias": (hugging_face_model, lambda s: s | {"vit.pooler.bias": torch.zeros(24)}, THREE),
     "All begin with 'module.', .* take it off": (timm_model, lambda s: {f"module.{n}": v for n, v in s.items()}, THREE),
     "it has register tokens": (timm_model, lambda s: s | {"register_tokens": torch.zeros(1, 2, 24)}, THREE),
-    r"reg_token must be the \(1, r, d\) of r tokens, got \(3,\)": (
-        timm_model,
-        lambda s: s | {"reg_token": torch.zeros(3)},
-        THREE,
-    ),
     "Most begin with 'backbone.', .* take it off": (
         timm_model,
         lambda s: {n if n.startswith("head") else f"backbone.{n}": v for n, v in s.items()},

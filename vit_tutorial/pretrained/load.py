@@ -22,7 +22,7 @@ from vit_tutorial.patches import PatchEmbed
 from vit_tutorial.positions import resample_pos_embed
 from vit_tutorial.pretrained.models import with_eps
 from vit_tutorial.pretrained.parts import maker, unpacked, with_our_positions
-from vit_tutorial.pretrained.state_dicts import convert, from_state_dict, read_shape
+from vit_tutorial.pretrained.state_dicts import convert, from_state_dict, read_shape, with_parts
 from vit_tutorial.validate import check_option, to_pair
 
 NAMES = WEIGHTS
@@ -96,7 +96,9 @@ def load_pretrained(
     Args:
         source: ``"vit_b_16"``, ``"vit_b_32"``, ``"vit_l_16"`` or ``"vit_l_32"``: torchvision's weights, trained on
             ImageNet-1k, which are fetched into torch's cache on first use. Or a file, ``.safetensors`` or one of
-            ``torch.save``, with timm's, torchvision's or Hugging Face's names.
+            ``torch.save``, with timm's, torchvision's or Hugging Face's names; timm's may be of a model with
+            LayerScale, RMSNorm, SwiGLU, QK-norm, registers or attention pooling, and make a
+            :class:`~vit_tutorial.modern.ModernViT`.
         img_size: see :func:`adapt`. A file whose positions form no square, or that has as many of them as this size
             has patches, was trained on this size.
         num_classes: see :func:`adapt`.
@@ -122,7 +124,7 @@ def _from_file(state: dict[str, Tensor], img_size: int | tuple[int, int] | None,
     patches = read_shape(state, "pos_embed")[1] - ("cls_token" in state) if "pos_embed" in state else 0
     square = isqrt(patches) ** 2 == patches
     own_size = img_size if not square or _num_patches(state, img_size) == patches else None
-    return from_state_dict(state, num_heads=num_heads, img_size=own_size)
+    return with_parts(state, num_heads=num_heads, img_size=own_size)
 
 
 def adapt(model: ViT, *, img_size: int | tuple[int, int] | None = None, num_classes: int | None = None) -> ViT:

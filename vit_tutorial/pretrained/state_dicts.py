@@ -124,13 +124,15 @@ def foreign_parts(names: Iterable[str]) -> list[str]:
     return [what for pattern, what in FOREIGN.items() if any(re.search(pattern, name) for name in names)]
 
 
-def _check_own(state: dict[str, object]) -> None:
-    """Raise a ValueError if the weights are of a model with parts that ours lacks; the message names them."""
-    state = {name: value for name, value in state.items() if not MODERN.search(name)}
-    if parts := foreign_parts(state):
-        names = [name for name in state if any(re.search(pattern, name) for pattern in FOREIGN)]
+def _check_own(names: Iterable[str]) -> None:
+    """Raise a ValueError that names what a model with such weights has and ours lacks, if there is anything."""
+    names = list(names)
+    if parts := foreign_parts(names):
+        unexpected = [name for name in names if any(re.search(pattern, name) for pattern in FOREIGN)]
         what = f"our ViT cannot compute this model: it has {'; and '.join(parts)}"
-        raise ValueError(f"{what}. {len(names)} unexpected ({listed(names, SHOWN)})")
+        modern = all(MODERN.search(name) for name in unexpected)
+        advice = " ModernViT can: load_pretrained reads it from a file, from_timm from timm's model." if modern else ""
+        raise ValueError(f"{what}. {len(unexpected)} unexpected ({listed(unexpected, SHOWN)}).{advice}")
 
 
 def rename(name: str, table: dict[str, str]) -> str:
@@ -215,9 +217,6 @@ def from_state_dict(
     """A :class:`ViT` with the weights of timm, of torchvision's ``VisionTransformer`` or of Hugging Face's
     ``ViTForImageClassification``, in evaluation mode. They are recognised by their names, copied, and in float32.
 
-    timm's weights may be of a model with LayerScale, RMSNorm, SwiGLU, QK-norm, registers or attention pooling: then it
-    is a :class:`~vit_tutorial.modern.ModernViT`.
-
     Args and most errors are those of :func:`read_config`.
 
     A state dict cannot tell the number of heads, the activation, the epsilon of the norms, or what the head reads. Here
@@ -229,10 +228,21 @@ def from_state_dict(
     2.3 by 4e-4; with ``eps`` of all norms set to it, they are equal again.
 
     Raises:
-        ValueError: if names are unknown, missing or unexpected, or sizes disagree.
+        ValueError: if names are unknown, missing or unexpected, or sizes disagree; if the model has a part that
+            :class:`ViT` lacks, such as a LayerScale: the message names it.
     """
-    state = with_our_positions(unpacked(convert(state_dict)))
+    state = convert(state_dict)
     _check_own(state)
+    return with_parts(state, num_heads=num_heads, img_size=img_size)
+
+
+def with_parts(
+    state_dict: dict[str, Tensor], *, num_heads: int | None = None, img_size: int | tuple[int, int] | None = None
+) -> ViT:
+    """:func:`from_state_dict`, but a model with LayerScale, RMSNorm, SwiGLU, QK-norm, registers or attention pooling
+    becomes a :class:`~vit_tutorial.modern.ModernViT`. The gate of a SwiGLU is taken to be the SiLU."""
+    state = with_our_positions(unpacked(convert(state_dict)))
+    _check_own(name for name in state if not MODERN.search(name))
     return build(read_config(state, num_heads=num_heads, img_size=img_size), state)
 
 
