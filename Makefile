@@ -50,7 +50,7 @@ test: lint executed
 # Every Monday, before a release, and once before an issue is called resolved. What an earlier run left is not used.
 check:
 	@$(MAKE) --no-print-directory test EXECUTE=anew
-	OMP_NUM_THREADS=1 $(PYTEST) tests/slow
+	OMP_NUM_THREADS=1 $(PYTEST) -m slow tests
 
 install: $(TESTERS)
 
@@ -63,7 +63,7 @@ lint: $(TESTERS)
 	$(VENV)/bin/zizmor --offline --quiet .github
 
 unit: $(TESTERS)
-	OMP_NUM_THREADS=1 $(PYTEST) tests $(OF_THE_BOOK:%=--ignore=%) --ignore=tests/slow
+	OMP_NUM_THREADS=1 $(PYTEST) -m 'not slow' tests $(OF_THE_BOOK:%=--ignore=%) --ignore=tests/slow
 
 # CHAPTERS=notebooks/01_patches.ipynb runs one.
 colab: $(INSTALLED)

@@ -79,6 +79,7 @@ def behind(stem: str) -> set[str]:
     return {file.relative_to(ROOT / "vit_tutorial").as_posix() for file in build.files_behind(stem, code_of(stem))}
 
 
+@pytest.mark.slow
 def test_a_chapter_depends_on_the_modules_that_it_loads():
     """The truth: what is in ``sys.modules`` after a chapter's imports and its exercises."""
     code = """

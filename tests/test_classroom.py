@@ -139,6 +139,7 @@ def run(notebook: nbformat.NotebookNode, folder, *, errors: bool = False) -> lis
     ]
 
 
+@pytest.mark.slow
 def test_a_wrong_answer_in_a_handout_says_so_and_all_below_it_runs_and_is_handed_in(handouts, tmp_path):
     notebook = read(handouts[0])
     by_name = {name: notebook.cells[number] for number, name, _ in exercise_calls(notebook)}
@@ -504,6 +505,7 @@ HOSTILE_FILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", HOSTILE_FILES)
 def test_no_hand_in_stops_a_class(tmp_path, monkeypatch, kind):
     """Everything but the answers' own processes: read, found, compared, written and reported."""

@@ -284,6 +284,7 @@ def said(task, answer) -> str:
     return "right"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["num_patches", "pad_to_patches", "add_cls_token", "split_heads", "layer_norm", "parameter_groups"]
 )
@@ -507,6 +508,7 @@ EXERCISES = {
 """
 
 
+@pytest.mark.slow
 def test_an_exercise_of_one_s_own(tmp_path):
     (tmp_path / "my_exercises.py").write_text(OWN, encoding="utf-8")
     (tmp_path / "in").mkdir()

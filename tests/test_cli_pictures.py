@@ -108,6 +108,7 @@ def test_classes_from_a_table(own_folder, capsys):
     assert capsys.readouterr().out.count(accuracy) == 2
 
 
+@pytest.mark.slow
 def test_a_warning_is_one_line_without_code(capsys, own_folder):
     write_tree(own_folder / "mine", ("cat", "dog"), 10)
     (own_folder / "mine/dog/notes.txt").touch()

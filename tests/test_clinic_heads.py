@@ -12,6 +12,8 @@ from vit_tutorial.clinic import heads
 from vit_tutorial.clinic.anatomy import Anatomy
 from vit_tutorial.clinic.examined import ExaminedModel, prepared
 
+pytestmark = pytest.mark.usefixtures("no_shape_checks")  # as a reader runs it, in half the time
+
 CONFIG = ViTConfig(
     img_size=(12, 8), patch_size=(4, 2), in_chans=3, num_classes=5, embed_dim=24, depth=2, num_heads=3
 )  # fmt: skip

@@ -20,6 +20,8 @@ from vit_tutorial.clinic.inputs import make_images
 from vit_tutorial.clinic.symptoms import as_logits
 from vit_tutorial.clinic.trace import FAILURES
 
+pytestmark = pytest.mark.usefixtures("no_shape_checks")  # as a reader runs it, in half the time
+
 CONFIG = ViTConfig(img_size=32, patch_size=8, num_classes=5, embed_dim=24, depth=2, num_heads=3)
 
 

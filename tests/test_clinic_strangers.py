@@ -11,6 +11,8 @@ from vit_tutorial.clinic import probes
 from vit_tutorial.clinic.examined import prepared
 from vit_tutorial.clinic.inputs import make_images
 
+pytestmark = pytest.mark.usefixtures("no_shape_checks")  # as a reader runs it, in half the time
+
 ROW = "row or size of the batch matters"
 
 

@@ -89,6 +89,7 @@ ODD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.usefixtures("remembered", "no_shape_checks")
 def test_odd_results_are_told_in_words(name):
@@ -97,6 +98,7 @@ def test_odd_results_are_told_in_words(name):
         assert refused(name, lambda *args, **kwargs: make()), odd  # noqa: B023
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_an_answer_may_raise_exit_print_or_change_modes(name, capsys):
     task = find(name)

@@ -44,6 +44,8 @@ from vit_tutorial.modern import (
 from vit_tutorial.speed import training_flops
 from vit_tutorial.training.optimizers import MuonWithAdamW, parameter_groups
 
+pytestmark = pytest.mark.usefixtures("no_shape_checks")  # as a reader runs it, in half the time
+
 SIZES = {"img_size": (24, 16), "patch_size": 4, "in_chans": 3, "num_classes": 5, "embed_dim": 24, "depth": 2}
 CONFIG = ViTConfig(**SIZES, num_heads=3, qkv_bias=False)
 

@@ -141,6 +141,7 @@ def test_timm_loads_as_it_is(options, img_size):
     ViT(ours.config).load_state_dict(state, strict=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["torchvision", "Hugging Face", "timm"])
 def test_base_size(library):
     s = {

@@ -316,6 +316,7 @@ def test_a_recorded_run_is_whole(name):
     assert not metrics["commit"].endswith("+"), "recorded from a checkout with changes"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", recorded_runs() or [pytest.param("", marks=pytest.mark.skip("nothing is recorded"))])
 def test_stored_weights_give_the_stored_accuracy(name):
     if not (FOLDER / name / "model.safetensors").exists():

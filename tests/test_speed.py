@@ -72,6 +72,7 @@ def test_an_error_in_the_function_is_raised_and_the_next_measurement_works():
     assert peak_memory(lambda: torch.ones(1000)) == 4_000
 
 
+@pytest.mark.slow
 def test_measuring_prints_nothing_and_mutes_nothing():
     # In a process of its own: the profiler also writes when it is first loaded.
     script = (

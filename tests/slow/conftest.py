@@ -1,13 +1,17 @@
 """What only `make check` runs: every page in every view, rehearsals, hostile and generated cases, kills."""
 
 from contextlib import contextmanager
+from pathlib import Path
 
 import browser
 import pytest
 
 
 def pytest_collection_modifyitems(items):
-    """The longest come first, so that no worker is left alone with them at the end."""
+    """All are slow. The longest come first, so that no worker is left alone with them at the end."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("slow")
     items.sort(key=lambda item: item.path.name != "test_rehearsal.py")
 
 
