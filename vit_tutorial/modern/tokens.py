@@ -92,6 +92,7 @@ class SequencePool(nn.Module):
     def __init__(self, dim: int):
         super().__init__()
         self.attention_pool = nn.Linear(dim, 1)
+        nn.init.trunc_normal_(self.attention_pool.weight, std=0.02)  # so that it starts as the mean, nearly
 
     def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b d"]:
         weights = self.attention_pool(x).softmax(dim=1)
