@@ -109,6 +109,8 @@ def test_the_sweep_of_parts_changes_one_thing_at_a_time():
         changed = {key: value for key, value in vars(part.model).items() if value != getattr(base.model, key)}
         assert changed.items() <= FIELDS.get(part.arch, {}).items()
     assert sweep.runs()[:17] == [(name, 0) for name in sweep.recipes] and len(sweep.runs()) == 3 * 17 + 3
+    for name, part in SWEEPS["modern-equal-time"].recipes.items():
+        assert replace(part, epochs=5) == sweep.recipes[name] != part
 
 
 @pytest.mark.parametrize("name", ["mnist", "shapes", "cifar10"])
