@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import io
-import pickle
 import tarfile
 import zlib
 from pathlib import Path
@@ -41,6 +40,27 @@ def packed_mnist(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     return files
 
 
+def as_python_2(value) -> bytes:
+    """A pickle as CIFAR-10's authors wrote theirs, with Python 2 and an old NumPy: texts and pixels are plain bytes."""
+
+    def part(value) -> bytes:
+        if isinstance(value, dict):
+            return b"}(" + b"".join(part(each) for pair in value.items() for each in pair) + b"u"
+        if isinstance(value, list | tuple):
+            opened, closed = (b"](", b"e") if isinstance(value, list) else (b"(", b"t")
+            return opened + b"".join(map(part, value)) + closed
+        if isinstance(value, np.ndarray):
+            made = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n" + part((0,)) + part("b") + b"tR"
+            kind = b"cnumpy\ndtype\n" + part(("u1", 0, 1)) + b"R" + part((3, "|", None, None, None, -1, -1, 0)) + b"b"
+            return made + b"(" + part(1) + part(value.shape) + kind + b"I00\n" + part(value.tobytes()) + b"tb"
+        if isinstance(value, int):
+            return b"J" + value.to_bytes(4, "little", signed=True)
+        content = value.encode() if isinstance(value, str) else value
+        return b"N" if value is None else b"T" + len(content).to_bytes(4, "little") + content
+
+    return b"\x80\x02" + part(value) + b"."
+
+
 def write_cifar_batches(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """torchvision's CIFAR-10 with 10 images in each file, and torchvision told their checksums."""
     official = torchvision.datasets.CIFAR10
@@ -48,7 +68,7 @@ def write_cifar_batches(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.mkdir(parents=True, exist_ok=True)
 
     def write(file: str, content: dict) -> str:
-        (folder / file).write_bytes(pickle.dumps(content))
+        (folder / file).write_bytes(as_python_2(content))
         return hashlib.md5((folder / file).read_bytes()).hexdigest()
 
     def batch(file: str) -> dict:

@@ -1,8 +1,11 @@
-"""No library knows our recorded runs: ``{{ lab.compare(…) }}`` in book/lab_notebook.md makes a table of them."""
+"""No library knows our recorded runs: ``{{ lab.compare(…) }}`` in a page makes a table of them."""
 
 import math
 import re
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
 
 from scipy import stats
 
@@ -39,6 +42,28 @@ CHOICES = {
     "fixed 1-D positions": (lambda r: r.model.pos_embed == "sincos_1d", "positions-1d"),
     "large patches": (lambda r: r.model.num_patches <= 4, "patch-14 patch-16"),
 }
+# The speedrun's records, the latest last, each with the run whose recipe it changed. Further seeds end in -1, -2, …
+RECORDS = {"cifar10-speedrun": "cifar10-small"}
+
+
+def seeds_of(record: str) -> dict[str, dict]:
+    """A record's runs by name, seed 0 first."""
+    return {name: load_metrics(name) for name in recorded_runs() if re.fullmatch(rf"{record}(-\d+)?", name)}
+
+
+def changes(before: dict, after: dict) -> Iterator[tuple[str, Any, Any]]:
+    """The settings in which two recipes differ, with both values."""
+    for name, value in before.items():
+        if isinstance(value, dict):
+            yield from changes(value, after[name])
+        elif value != after[name] and name != "seed":
+            yield name, value, after[name]
+
+
+def mean_text(values: list[float]) -> str:
+    """The mean and half its 95 % interval, such as ``84.1 ± 0.3``."""
+    half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
+    return f"{sum(values) / len(values):.1f} ± {half:.1f}"
 
 
 def html(shown: Table) -> str:
@@ -138,6 +163,30 @@ class Lab:
                 spent = len(run["history"]) * min(entry["seconds"] for entry in run["history"])
                 row = {"run": name, "test, %": 100 * run["test"]["accuracy"], "s": round(spent), "on": run["device"]}
                 yield row | {"10¹² multiply-adds": flops / 1e12, "images seen": run["samples_seen"]}
+
+    @shown("The records, the latest last.", {"minutes": ".1f"})
+    def records(self):
+        for name, runs in ((name, [*seeds_of(name).values()]) for name in RECORDS):
+            timed = [run["seconds"] / 60 for run in runs if run["device"] == runs[0]["device"]]
+            row = {"record": name, "test, %": mean_text([100 * run["test"]["accuracy"] for run in runs])}
+            row["validation, %"] = mean_text([100 * run["history"][-1]["val_accuracy"] for run in runs])
+            row |= {"seeds": len(runs), "minutes": max(timed), "on": runs[0]["device"], "data": runs[0]["data"]}
+            yield row
+
+    @shown("What each record changed.")
+    def record_changes(self):
+        for name, before in RECORDS.items():
+            old, new = (asdict(recipe_from_dict(load_metrics(run)["recipe"])) for run in (before, name))
+            for setting, *values in changes(old, new):
+                was, now = map(str, values)  # as words: a rate is not rounded
+                yield {"record": name, "setting": setting, "before": was, "now": now, "taken from": before}
+
+    @shown("Every seed.", {"test, %": ".2f", "validation, %": ".2f", "minutes": ".1f"})
+    def record_seeds(self):
+        for name, run in ((name, run) for record in RECORDS for name, run in seeds_of(record).items()):
+            row = {"run": name, "test, %": 100 * run["test"]["accuracy"]}
+            row |= {"validation, %": 100 * run["history"][-1]["val_accuracy"], "minutes": run["seconds"] / 60}
+            yield row | {"on": run["device"], "torch": run["versions"]["torch"], "commit": run["commit"][:7]}
 
 
 def setup(app):

@@ -1,9 +1,11 @@
-"""Which recipes are compared: one change at a time, from one base for each data set (chapters 7, 10 and 11)."""
+"""Which recipes are compared: one change at a time, from one base for each data set (chapters 7, 10, 11 and 13)."""
 
 from dataclasses import dataclass, replace
 from functools import partial
 
+from vit_tutorial.archs.modern import MODERN
 from vit_tutorial.archs.patients import PATIENTS, last_epoch
+from vit_tutorial.archs.registry import FIELDS
 from vit_tutorial.augment.policy import Augment
 from vit_tutorial.recipes import RECIPES, Recipe
 
@@ -178,7 +180,7 @@ def _clinic(base: Recipe) -> Sweep:
         (", low rate", replace(base, lr=base.lr / 4), ["dead residual norm"]),
     ):
         recipes["healthy" + variant] = recipe
-        recipes |= {name + variant: _as_patient(name, recipe) for name in patients}
+        recipes |= {name + variant: with_arch(recipe, f"patient:{name}") for name in patients}
     return Sweep(recipes, base_seeds=6)
 
 
@@ -186,11 +188,12 @@ def _clinic_on_digits(base: Recipe) -> Sweep:
     """The healthy model and every sick one whose bug changes something in it."""
     sick = {name: patient for name, patient in PATIENTS.items() if patient.select is last_epoch}
     fitting = [name for name, patient in sick.items() if patient.needs[1](base.model)]
-    return Sweep({"healthy": base} | {name: _as_patient(name, base) for name in fitting})
+    return Sweep({"healthy": base} | {name: with_arch(base, f"patient:{name}") for name in fitting})
 
 
-def _as_patient(name: str, recipe: Recipe) -> Recipe:
-    return replace(recipe, arch=f"patient:{name}", model=replace(recipe.model, **PATIENTS[name].changes))
+def with_arch(recipe: Recipe, arch: str) -> Recipe:
+    """The recipe with another architecture, whose fields of the model it takes over; see ``archs.FIELDS``."""
+    return replace(recipe, arch=arch, model=replace(recipe.model, **FIELDS.get(arch, {})))
 
 
 # Stronger augmentation only pays in longer runs.
@@ -201,6 +204,15 @@ SMALL_SHORT = replace(
     RECIPES["cifar10-small"], epochs=2, lr=4e-3, init="xavier", augment=Augment(flip=True, crop=2), precision="bf16"
 )
 
+# The base of today's parts (chapter 13): on a CPU that has bf16, a step takes about 3/5 of the time.
+MODERN_SHORT = replace(CIFAR10_SHORT, precision="bf16")
+
+# For how many epochs a part trains in about the time of the base's five, from the seconds of a step on one CPU core;
+# the others take about as long as the base.
+EQUAL_TIME = {
+    "rope": 4, "rope-mixed": 3, "relative": 3, "registers": 4, "qk-norm": 4, "patch-dropout": 9, "dinov3": 3, "vit5": 3
+}  # fmt: skip
+
 # What chapter 12 trains in its waiting room, in two seconds.
 DIGITS_SHORT = replace(
     RECIPES["digits"],
@@ -210,7 +222,7 @@ DIGITS_SHORT = replace(
 
 # vit-tutorial sweep mnist, ...
 # Minutes of one CPU core per run: mnist 1.3, shapes 1, cifar10 and cifar10-lr 6.7, clinic 2.7, clinic-digits 0.05,
-# cifar10-small 14.
+# modern and modern-equal-time 4 where it has bf16, cifar10-small 14.
 SWEEPS = {
     "mnist": _sweep(
         replace(RECIPES["mnist"], epochs=2),
@@ -248,6 +260,19 @@ SWEEPS = {
     # To compare with the base of cifar10, whose rate is in between.
     "cifar10-lr": Sweep(
         {f"lr-{lr:g}": replace(CIFAR10_SHORT, lr=lr) for lr in (1e-3, 3e-3, 2e-2, 4e-2, 8e-2)}, seeds=1
+    ),
+    "modern": Sweep(
+        {
+            "base": MODERN_SHORT,
+            # Two of the parts are pools without a class token, so they are compared with this one, too.
+            "mean-pool": replace(MODERN_SHORT, model=replace(MODERN_SHORT.model, pool="mean")),
+            **{name: with_arch(MODERN_SHORT, f"modern:{name}") for name in MODERN},
+        },
+        base_seeds=6,
+    ),
+    # To compare with the base of modern.
+    "modern-equal-time": Sweep(
+        {name: replace(with_arch(MODERN_SHORT, f"modern:{name}"), epochs=n) for name, n in EQUAL_TIME.items()}
     ),
     "cifar10-small": Sweep(
         {
