@@ -10,7 +10,7 @@ from torch import nn
 
 from vit_tutorial.encoder import ACTIVATIONS
 from vit_tutorial.model import ViT
-from vit_tutorial.pretrained.parts import unpacked, with_our_positions
+from vit_tutorial.pretrained.parts import maker, unpacked, with_our_positions
 from vit_tutorial.pretrained.rotary import from_eva
 from vit_tutorial.pretrained.state_dicts import build, from_state_dict, read_config
 
@@ -115,7 +115,7 @@ def from_timm(model: nn.Module) -> ViT:
         final_norm=not isinstance(model.norm, nn.Identity),
     )
     norms = [part for part in model.modules() if _kind(part) in NORMS]
-    return with_eps(build(config, state), _the_same("epsilon of the norms", (norm.eps for norm in norms)))
+    return with_eps(build(config, state, maker(state)), _the_same("epsilon of the norms", (norm.eps for norm in norms)))
 
 
 def _kind(part: nn.Module) -> str:

@@ -1,7 +1,7 @@
 """Three libraries, one model: their names and layouts for weights, turned into ours (chapter 9)."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import isqrt, nextafter
 
 import torch
@@ -65,6 +65,8 @@ FOREIGN = {
 HOLDERS = ("model", "state_dict", "model_state_dict", "teacher", "student", "net", "model_ema", "ema")
 PREFIXES = ("module.", "model.", "backbone.", "encoder.", "_orig_mod.", "net.", "student.", "teacher.")
 BLOCK = re.compile(r"blocks\.(\d+)\.")
+RMS = re.compile(r"(^|\.)norm\d?\.bias$")
+MODERN_CAN = "ModernViT can: load_pretrained reads it from a file, from_timm from timm's model."
 HEADS = {(c.embed_dim, c.depth): c.num_heads for name, c in PRESETS.items() if re.match(r"vit_(ti|s|b|l|h)_", name)}
 
 
@@ -131,8 +133,8 @@ def _check_own(names: Iterable[str]) -> None:
         unexpected = [name for name in names if any(re.search(pattern, name) for pattern in FOREIGN)]
         what = f"our ViT cannot compute this model: it has {'; and '.join(parts)}"
         modern = all(MODERN.search(name) for name in unexpected)
-        advice = " ModernViT can: load_pretrained reads it from a file, from_timm from timm's model." if modern else ""
-        raise ValueError(f"{what}. {len(unexpected)} unexpected ({listed(unexpected, SHOWN)}).{advice}")
+        advice = f"{len(unexpected)} unexpected ({listed(unexpected, SHOWN)}). {MODERN_CAN if modern else ''}"
+        raise ValueError(f"{what}. {advice}".strip())
 
 
 def rename(name: str, table: dict[str, str]) -> str:
@@ -220,10 +222,9 @@ def from_state_dict(
     Args and most errors are those of :func:`read_config`.
 
     A state dict cannot tell the number of heads, the activation, the epsilon of the norms, or what the head reads. Here
-    the activation is taken to be the exact GELU, that of a gated MLP the SiLU, the head to read the class token if
-    there is one, and epsilon to be 1e-6, as in timm, in torchvision and in the paper's own code; a model that differs
-    would silently give other logits. If you have the model itself, ``from_timm``, ``from_torchvision`` and
-    ``from_huggingface`` look at it.
+    the activation is taken to be the exact GELU, the head to read the class token if there is one, and epsilon to be
+    1e-6, as in timm, in torchvision and in the paper's own code; a model that differs would silently give other
+    logits. If you have the model itself, ``from_timm``, ``from_torchvision`` and ``from_huggingface`` look at it.
 
     Hugging Face's epsilon is 1e-12. On random weights of ViT-B/16, whose tokens are small, that moves logits of up to
     2.3 by 4e-4; with ``eps`` of all norms set to it, they are equal again.
@@ -232,9 +233,9 @@ def from_state_dict(
         ValueError: if names are unknown, missing or unexpected, or sizes disagree; if the model has a part that
             :class:`ViT` lacks, such as a LayerScale: the message names it.
     """
-    state = convert(state_dict)
+    state = unpacked(convert(state_dict))
     _check_own(state)
-    return with_parts(state, num_heads=num_heads, img_size=img_size)
+    return build(read_config(state, num_heads=num_heads, img_size=img_size), state, ViT)
 
 
 def with_parts(
@@ -244,12 +245,11 @@ def with_parts(
     becomes a :class:`~vit_tutorial.modern.ModernViT`. The gate of a SwiGLU is taken to be the SiLU."""
     state = with_our_positions(unpacked(convert(state_dict)))
     _check_own(name for name in state if not MODERN.search(name))
-    return build(read_config(state, num_heads=num_heads, img_size=img_size), state)
+    return build(read_config(state, num_heads=num_heads, img_size=img_size), state, maker(state))
 
 
-def build(config: ViTConfig, state: dict[str, Tensor]) -> ViT:
+def build(config: ViTConfig, state: dict[str, Tensor], make: Callable[[ViTConfig], ViT]) -> ViT:
     """A model of these sizes with these weights, in evaluation mode; errors are those of :func:`load_weights`."""
-    make = maker(state)
     with torch.device("meta"):  # no memory, and no random numbers drawn for weights that are overwritten at once
         model = make(config)
     _check_fit(model, state)  # before there is memory for what the names and shapes claim
@@ -290,6 +290,8 @@ def _cause(missing: list[str], unexpected: list[str], state: dict[str, Tensor]) 
         return f"These are {source} names: use from_state_dict, or convert them first."
     if parts := foreign_parts(unexpected):
         return f"They are of a model with {'; and '.join(parts)}: our ViT cannot compute it."
+    if not unexpected and all(RMS.search(name) for name in missing):
+        return f"Norms without a bias are RMSNorms, which our ViT has not. {MODERN_CAN}"
     blocks = [BLOCK.match(name) for name in missing + unexpected]
     if all(blocks) and not (missing and unexpected):
         numbers = sorted({match[1] for match in blocks}, key=lambda number: (len(number), number))
