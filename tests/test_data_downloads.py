@@ -427,8 +427,10 @@ def test_a_host_that_sends_a_byte_now_and_then_is_given_up(host, tmp_path, monke
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="the system has no such signals")
-def test_ctrl_c_waits_for_no_host(tmp_path):
+def test_ctrl_c_waits_for_no_host(tmp_path, request):
     """A thread is still reading then, and closing the connection would wait for it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with answers(OK + b"Transfer-Encoding: chunked\r\n\r\n1;", then=b"x") as url:
         threading.Timer(0.3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
