@@ -47,7 +47,7 @@ def test_what_fits_passes():
         ((images[0],), r"got torch.float32 of \(3, 4, 5\); images\[None\] is a batch of 1$"),
         ((images[0, 0],), r"got torch.float32 of \(4, 5\)$"),
         ((images.numpy(),), "got a ndarray$"),
-        ((None,), "got a NoneType$"),
+        ((None,), "got None$"),
         ((images, torch.tensor(1.0)), r"any_kind must be \(\*n, k\), got torch.float32 of \(\)$"),
     ],
 )
@@ -59,11 +59,14 @@ def test_what_does_not_is_refused_with_both(arguments, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"classes": torch.tensor([1.0])}, r"classes must be \(b\), torch.int64, got torch.float32 of \(1,\)$"),
-        ({"classes": "two"}, "got a str$"),
+        (
+            {"classes": torch.tensor([1.0])},
+            r"\(b\), torch.int64 or a float, got torch.float32 of \(1,\)$",
+        ),
+        ({"classes": "two"}, r"classes must be \(b\), torch.int64 or a float, got 'two'$"),
         ({"maps": [torch.rand(2, 2), torch.rand(2, 3)]}, r"maps must be a list of \(n, n\) in .* of \(2, 3\)$"),
         ({"maps": [np.zeros((2, 2))]}, "got a ndarray$"),
-        ({"maps": 3}, "got a int$"),
+        ({"maps": 3}, "got 3$"),
     ],
 )
 def test_options_are_looked_at_as_well(options, message):

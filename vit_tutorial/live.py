@@ -19,10 +19,12 @@ from vit_tutorial.model import ViT
 from vit_tutorial.recipes import Recipe
 from vit_tutorial.runs import FOLDER
 from vit_tutorial.training.loop import evaluate
+from vit_tutorial.validate import checked
 
 CAN_RUN = {"in_chans": 1, "pos_embed": "sincos_2d", "pool": "cls", "act": "gelu", "final_norm": True, "qkv_bias": True}
 
 
+@checked
 def export_model(model: ViT, recipe: Recipe) -> dict:
     """All that ``vit.mjs`` needs, ready for JSON: sizes, the tensors' names and lengths, and their numbers.
 
@@ -51,6 +53,7 @@ def export_model(model: ViT, recipe: Recipe) -> dict:
     }
 
 
+@checked
 def as_script(name: str, exported: dict) -> str:
     """What :func:`export_model` gives as a file of JavaScript: a page that was opened from disk may load no other."""
     return f"(globalThis.models ??= {{}})[{json.dumps(name)}] = {json.dumps(exported, separators=(',', ':'))};\n"
@@ -61,6 +64,7 @@ SIDE, BOX, PEN = 28, 20, 2.4  # pixels
 Strokes = Sequence[Sequence[Sequence[float]]]  # points (x, y)
 
 
+@checked
 def draw_strokes(strokes: Strokes) -> UInt8[Tensor, "28 28"]:
     """Lists of points, in any unit, to an image made the way MNIST's were; ``digit.mjs`` gives the same bytes.
 
@@ -158,6 +162,8 @@ INTERVENTIONS: dict[str, Callable[..., object]] = {
 }
 
 
+@checked
+@torch.no_grad()
 def intervene(model: ViT, name: str, **choices) -> ViT:
     """A copy of the model with one thing changed, by its name in ``INTERVENTIONS``.
 
@@ -176,6 +182,7 @@ ORDERS = 5  # shuffles, each the same for all images
 TEMPERATURES = (0.25, 0.5, 2.0, 4.0)
 
 
+@checked
 def choices_of(name: str, model: ViT) -> list[dict]:
     """What the page lets one choose for an intervention, as the arguments of :func:`intervene`."""
     config = model.config
@@ -191,6 +198,7 @@ def choices_of(name: str, model: ViT) -> list[dict]:
     return [{}]
 
 
+@checked
 def measure(model: ViT, test: Dataset, recipe: Recipe) -> Iterator[dict]:
     """The accuracy on ``test``, in 0..1, of the model as it is and after each intervention, one row for each choice."""
     yield {"name": "healthy", "choices": {}, "accuracy": evaluate(model, test, recipe)["accuracy"]}

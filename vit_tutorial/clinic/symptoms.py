@@ -15,7 +15,7 @@ from torch.func import functional_call
 
 from vit_tutorial.archs.patients import History
 from vit_tutorial.patches import patchify, unpatchify
-from vit_tutorial.validate import to_pair
+from vit_tutorial.validate import checked, to_pair
 
 SAME = 1e-4  # what rounding may change, as a fraction of the whole
 
@@ -66,6 +66,7 @@ def as_logits(output: object) -> Tensor:
     )
 
 
+@checked
 def outputs_are_probabilities(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
     """Whether every row of the model's outputs is at least 0 and sums to 1."""
     with evaluating(model), torch.no_grad():
@@ -78,6 +79,7 @@ def are_probabilities(outputs: Float[Tensor, "*b k"]) -> bool:
     return bool((outputs >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), rtol=SAME)
 
 
+@checked
 def images_are_independent(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
     """Whether the outputs for image 0 stay the same when all other images of the batch are exchanged."""
     others = images + torch.randn_like(images)
@@ -87,6 +89,7 @@ def images_are_independent(model: nn.Module, images: Float[Tensor, "b c H W"]) -
     return torch.allclose(before, after, rtol=1e-4, atol=1e-5)
 
 
+@checked
 def any_batch_size(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
     """Whether each image gets the same outputs alone as in its row of the batch; an error for either is a no."""
     with evaluating(model), torch.no_grad():
@@ -98,6 +101,7 @@ def any_batch_size(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
     return together.shape == alone.shape and torch.allclose(together, alone, rtol=1e-3, atol=1e-4)
 
 
+@checked
 def patch_order_matters(model: nn.Module, images: Float[Tensor, "b c H W"], patch_size: int | tuple[int, int]) -> bool:
     """Whether the outputs change when the patches of ``patch_size`` pixels are put in another order.
 
@@ -127,6 +131,7 @@ def another_order(number: int) -> list[int]:
     return [following[patch] for patch in range(number)]
 
 
+@checked
 def dead_parameters(model: nn.Module, images: Float[Tensor, "b c H W"]) -> list[str]:
     """The names of the parameters on which the outputs do not depend.
 
@@ -145,6 +150,7 @@ def dead_parameters(model: nn.Module, images: Float[Tensor, "b c H W"]) -> list[
     return [name for name, gradient in zip(asked, gradients, strict=True) if gradient is None]
 
 
+@checked
 def dead_norms(model: nn.Module, images: Float[Tensor, "b c H W"]) -> list[str]:
     """The names of the LayerNorms on whose weight the outputs do not depend."""
     dead = set(dead_parameters(model, images))
@@ -166,6 +172,7 @@ def moved_by_patch(
     return moved > SAME * moved.max()
 
 
+@checked
 def patches_stay_together(embed: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
     """Whether changing the pixels of a patch changes exactly one token, for every patch.
 
@@ -186,11 +193,13 @@ def count_dependencies(attention: Callable[[Tensor], Tensor], x: Float[Tensor, "
     return int((gradient != 0).any(dim=(0, 1)).sum())
 
 
+@checked
 def heads_see_everything(attention: nn.Module, x: Float[Tensor, "b n d"]) -> bool:
     """Whether each feature of the output depends on each feature of a token."""
     return all(count_dependencies(attention, x, number) == x.shape[-1] for number in range(x.shape[-1]))
 
 
+@checked
 def weights_sum_to_one(attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> bool:
     """Whether ``attend(q, k, v)`` returns means of the values: if all values are 1, so is every mean of them."""
     q, k = torch.randn(2, 2, 3, 5, 8)
@@ -215,6 +224,7 @@ def choices_of_epoch(select: Callable[[History], int]) -> list[int]:
     return choices
 
 
+@checked
 def chosen_without_the_test_set(select: Callable[[History], int]) -> bool:
     """Whether the choice of an epoch stays the same when only the test figures of a history change."""
     return len(set(choices_of_epoch(select))) == 1

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vit_tutorial.attention import Attend, fused_attention, plain_attention
 from vit_tutorial.modern.blocks import ModernAttention
-from vit_tutorial.validate import check_int, to_pair, working_dtype
+from vit_tutorial.validate import check_int, checked, to_pair, working_dtype
 
 
 def relative_offsets(grid_size: int | tuple[int, int]) -> Int64[Tensor, "2 n n"]:
@@ -20,6 +20,7 @@ def relative_offsets(grid_size: int | tuple[int, int]) -> Int64[Tensor, "2 n n"]
     return places[:, :, None] - places[:, None]
 
 
+@checked
 def relative_position_index(grid_size: int | tuple[int, int], num_prefix_tokens: int = 0) -> Int64[Tensor, "n n"]:
     """Which row of a table of biases belongs to each pair of tokens: pairs with the same offset share a row.
 
@@ -172,6 +173,7 @@ class ShawAttention(ModernAttention):
         return (scores * q.shape[-1] ** -0.5).softmax(dim=-1)
 
 
+@checked
 def resample_bias_table(
     table: Float[Tensor, "m h"],
     old_grid: int | tuple[int, int],

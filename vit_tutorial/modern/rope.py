@@ -9,12 +9,13 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_tutorial.validate import check_divisible, check_int, to_pair
+from vit_tutorial.validate import check_divisible, check_int, checked, to_pair
 
 PAIRS = "(f two)"  # (0, 1), (2, 3) … as in RoFormer, EVA and RoPE-ViT
 HALVES = "(two f)"  # feature i with i + hd/2, as in GPT-NeoX, Llama and DINOv3
 
 
+@checked
 def rotate(
     x: Float[Tensor, "*b n hd"], cos: Float[Tensor, "*h n f"], sin: Float[Tensor, "*h n f"], *, halves: bool = False
 ) -> Float[Tensor, "*b n hd"]:
@@ -59,6 +60,7 @@ def centred_coordinates(grid_size: int | tuple[int, int]) -> Float[Tensor, "n 2"
     return 2 * pi * ((2 * grid_coordinates(grid_size) + 1) / sides - 1)
 
 
+@checked
 def axial_angles(
     grid_size: int | tuple[int, int],
     head_dim: int,
@@ -116,6 +118,7 @@ class Rope(nn.Module):
         return rotate(x, self.cos, self.sin, halves=self.halves)
 
 
+@checked
 def axial_rope(
     num_heads: int,
     head_dim: int,

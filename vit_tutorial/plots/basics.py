@@ -8,7 +8,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from vit_tutorial.plots.colours import PALETTE
-from vit_tutorial.validate import check_tiles
+from vit_tutorial.validate import check_tiles, checked
 
 if TYPE_CHECKING:  # matplotlib takes longer to import than all of this package: whatever draws imports it then
     from matplotlib.axes import Axes
@@ -53,6 +53,7 @@ def use_style() -> None:
     )
 
 
+@checked
 def show_images(
     images: Shaped[Tensor, "b c H W"], titles: list[str] | None = None, columns: int = 4, size: float = 1.6
 ) -> "Figure":
@@ -84,6 +85,7 @@ def show_images(
     return fig
 
 
+@checked
 def spread_patches(
     image: Shaped[Tensor, "c H W"], patch_size: int | tuple[int, int], gap: int = 4, paper: float = 1.0
 ) -> Shaped[Tensor, "c Hg Wg"]:
@@ -99,6 +101,7 @@ def spread_patches(
     return picture[:, :-gap, :-gap] if gap else picture
 
 
+@checked
 def heatmap(
     values: Float[Tensor, "rows cols"],
     ax: "Axes | None" = None,
@@ -117,6 +120,7 @@ def heatmap(
     return ax
 
 
+@checked
 def confusion_matrix(matrix: Shaped[Tensor, "k k"], class_names: list[str], ax: "Axes | None" = None) -> "Axes":
     """Counts of true class (row) against predicted class (column): correct ones in blue, mistakes in orange.
 

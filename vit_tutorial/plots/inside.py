@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vit_tutorial.plots.basics import show_images, spread_patches, subplots
 from vit_tutorial.plots.colours import COLOURS, PALETTE
-from vit_tutorial.validate import check_divisible
+from vit_tutorial.validate import check_divisible, checked
 
 if TYPE_CHECKING:  # see basics.py
     from matplotlib.axes import Axes
@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # see basics.py
 DARKEST, LIGHTEST = 0.6, 0.95
 
 
+@checked
 def overlay_map(
     image: Shaped[Tensor, "c H W"],
     values: Float[Tensor, "gh gw"],
@@ -74,6 +75,7 @@ def _thin_to_full() -> "Colormap":
     return LinearSegmentedColormap.from_list("attention", [(*colour, 0.0), (*colour, 0.95)])
 
 
+@checked
 def show_maps(
     images: Shaped[Tensor, "b c H W"],
     maps: Float[Tensor, "b gh gw"],
@@ -116,6 +118,7 @@ def show_maps(
     return fig
 
 
+@checked
 def attention_grid(
     image: Shaped[Tensor, "c H W"],
     maps: Float[Tensor, "layers heads gh gw"],
@@ -131,6 +134,7 @@ def attention_grid(
     return show_maps(images, panels, titles, layers, limits=limits, size=1.35)
 
 
+@checked
 def distance_by_depth(
     distances: Float[Tensor, "layers heads"], everywhere: float | None = None, ax: "Axes | None" = None
 ) -> "Axes":
@@ -151,6 +155,7 @@ def distance_by_depth(
     return ax
 
 
+@checked
 def similarity_grid(
     table: Float[Tensor, "n d"], grid_size: tuple[int, int], title: str = "", ax: "Axes | None" = None
 ) -> "Axes":
@@ -182,6 +187,7 @@ def similarity_grid(
     return ax
 
 
+@checked
 def patch_filters(weight: Float[Tensor, "d c ph pw"], columns: int = 12) -> "Figure":
     """What the patch projection looks for, a picture for each of its outputs; grey is 0, and one scale fits all.
 

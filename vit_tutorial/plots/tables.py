@@ -6,6 +6,8 @@ from html import escape
 from numbers import Real
 from typing import Any
 
+from vit_tutorial.validate import checked
+
 
 @dataclass(frozen=True)
 class Table:
@@ -45,6 +47,7 @@ def _html(text: str) -> str:
     return escape(text.replace("'", "\N{RIGHT SINGLE QUOTATION MARK}"))
 
 
+@checked
 def table(caption: str, columns: dict[str, Sequence[Any]], formats: dict[str, str] | None = None) -> Table:
     """A table from its columns; the first one names the rows.
 

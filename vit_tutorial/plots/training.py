@@ -8,11 +8,13 @@ from tqdm import tqdm
 
 from vit_tutorial.plots.basics import subplots
 from vit_tutorial.plots.colours import COLOURS
+from vit_tutorial.validate import checked
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+@checked
 def training_curves(history: Sequence[dict[str, float]], epochs: int | None = None) -> "Figure":
     """Loss on the left, accuracy on the right, after each epoch.
 

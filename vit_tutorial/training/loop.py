@@ -95,6 +95,7 @@ class TrainConfig:
         check_kind("augment", self.augment, Augment)
 
 
+@checked
 def lr_at(step: int, total_steps: int, config: TrainConfig) -> float:
     """The learning rate of a step.
 
@@ -148,6 +149,7 @@ def loss_of(logits: Float[Tensor, "b k"], targets: Float[Tensor, "b k"], config:
     return F.cross_entropy(logits, targets, label_smoothing=config.label_smoothing)
 
 
+@checked
 def train_epoch(
     model: nn.Module,
     optimizer: torch.optim.Optimizer | MuonWithAdamW,
@@ -216,6 +218,7 @@ def train_epoch(
     return losses.sum().item() / sum(sizes), correct.item() / sum(sizes)
 
 
+@checked
 def in_bf16(device: torch.device | str, precision: str = "auto") -> bool:
     """Whether the forward pass and Muon's products are in bf16 on a device.
 
@@ -230,6 +233,7 @@ def in_bf16(device: torch.device | str, precision: str = "auto") -> bool:
     return torch.device(device).type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
+@checked
 def batches_of(num_images: int, epoch: int, config: TrainConfig) -> list[Int64[Tensor, " _"]]:
     """The indices of all images in the order of epoch ``epoch``, cut into batches; the last one may be smaller.
 
@@ -239,6 +243,7 @@ def batches_of(num_images: int, epoch: int, config: TrainConfig) -> list[Int64[T
     return [batch for batch in order.split(config.batch_size) if len(batch) >= rank_and_world()[1]]
 
 
+@checked
 def fit(
     model: nn.Module,
     train: Dataset | ImageFiles,
@@ -324,6 +329,7 @@ def fit(
     return history
 
 
+@checked
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer | MuonWithAdamW:
     """The config's optimizer, with decay on matrices only, or on everything."""
     betas = (0.9, config.beta2)
@@ -337,6 +343,7 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
 
 
 @torch.no_grad()
+@checked
 def predict(model: nn.Module, dataset: Dataset | ImageFiles, config: TrainConfig) -> Float[Tensor, "n k"]:
     """Logits for every image, in order, in evaluation mode and full precision.
 
@@ -356,6 +363,7 @@ def predict(model: nn.Module, dataset: Dataset | ImageFiles, config: TrainConfig
     return torch.cat(logits)
 
 
+@checked
 def evaluate(model: nn.Module, dataset: Dataset | ImageFiles, config: TrainConfig) -> dict[str, Any]:
     """How well a model does on a whole set; args are those of :func:`predict`.
 
@@ -387,6 +395,7 @@ def evaluate(model: nn.Module, dataset: Dataset | ImageFiles, config: TrainConfi
     return scores
 
 
+@checked
 def stop_unless_finite(losses: Float[Tensor, " steps"], epoch: int, config: TrainConfig) -> None:
     """Raise a FloatingPointError that names the first step of the epoch whose loss is not finite."""
     bad = (~losses.isfinite()).nonzero()

@@ -15,6 +15,7 @@ NO_MATRICES = (
 )  # fmt: skip
 
 
+@checked
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Two groups for the optimizer: matrices with decay; norms, biases, positions and learned tokens without."""
     decay, rest = [], []

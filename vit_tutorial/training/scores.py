@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
-from vit_tutorial.validate import listed
+from vit_tutorial.validate import checked, listed
 
 SHOWN = 10  # classes in a line
 
 
+@checked
 def balanced_accuracy(confusion: Sequence[Sequence[int]]) -> float:
     """The accuracy of each class, averaged over the classes that have images.
 
@@ -18,11 +19,13 @@ def balanced_accuracy(confusion: Sequence[Sequence[int]]) -> float:
     return sum(recalls) / len(recalls)
 
 
+@checked
 def never_answered(confusion: Sequence[Sequence[int]]) -> list[int]:
     """The classes that have images and are never predicted."""
     return [label for label, row in enumerate(confusion) if sum(row) and not sum(each[label] for each in confusion)]
 
 
+@checked
 def interval(right: int, total: int) -> tuple[float, float]:
     """Between which accuracies the true one lies, with a confidence of 95 %, if ``right`` of ``total`` were right.
 
@@ -33,6 +36,7 @@ def interval(right: int, total: int) -> tuple[float, float]:
     return tuple(binomtest(right, total).proportion_ci(0.95, "wilson"))
 
 
+@checked
 def explain(scores: dict, classes: Sequence[str], split: str = "test") -> list[str]:
     """What belongs beside an accuracy, in lines.
 

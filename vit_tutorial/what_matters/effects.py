@@ -10,12 +10,14 @@ from torch import Tensor
 
 from vit_tutorial.metrics import recipe_from_dict
 from vit_tutorial.plots.tables import Table, table
+from vit_tutorial.validate import checked
 from vit_tutorial.what_matters.sweeps import effect_interval
 from vit_tutorial.what_matters.variants import CHANGES, FRACTIONS
 
 SPLITS = {"test": "test", "val": "validation"}
 
 
+@checked
 def accuracies(rows: Sequence[dict], variant: str, split: str = "val") -> Float[Tensor, " n"]:
     """A variant's accuracies in per cent, one for each of its runs among the rows of a sweep.
 
@@ -25,12 +27,14 @@ def accuracies(rows: Sequence[dict], variant: str, split: str = "val") -> Float[
     return 100 * torch.tensor([row[f"{split}_accuracy"] for row in rows if row["variant"] == variant]).double()
 
 
+@checked
 def single_changes(rows: Sequence[dict]) -> dict[str, str]:
     """What the book calls the changes of a single thing that a sweep has runs of, by their variants."""
     there = {row["variant"] for row in rows}
     return {name: words for kind in CHANGES.values() for name, words in kind.items() if name in there}
 
 
+@checked
 def gains(rows: Sequence[dict], variant: str, base: str = "base", split: str = "val") -> Float[Tensor, " n"]:
     """How many points each run of a variant is above the base's run with the same seed, where there is one."""
     ours, theirs = (
@@ -40,6 +44,7 @@ def gains(rows: Sequence[dict], variant: str, base: str = "base", split: str = "
     return torch.tensor([theirs[seed] - ours[seed] for seed in sorted(ours.keys() & theirs.keys())]).double()
 
 
+@checked
 def same_training(rows: Sequence[dict], variant: str, base: str = "base") -> bool:
     """Whether two recipes differ in nothing but EMA, which averages weights and changes no step.
 
@@ -56,6 +61,7 @@ def _is_by_seed(rows: Sequence[dict], variant: str, base: str, by_seed: bool | N
     return same_training(rows, variant, base) if by_seed is None else by_seed
 
 
+@checked
 def effect(
     rows: Sequence[dict], variant: str, base: str = "base", split: str = "val", *, by_seed: bool | None = None
 ) -> tuple[float, float, float]:
@@ -83,6 +89,7 @@ def effect(
     return effect_interval(ours, theirs)
 
 
+@checked
 def p_value(
     rows: Sequence[dict], variant: str, base: str = "base", split: str = "val", *, by_seed: bool | None = None
 ) -> float:
@@ -103,11 +110,13 @@ def p_value(
     return float(stats.ttest_ind(theirs.numpy(), ours.numpy(), equal_var=False).pvalue)
 
 
+@checked
 def excludes_zero(effect: tuple[float, float, float]) -> bool:
     """Whether an effect's interval excludes 0; False without an interval."""
     return effect[1] > 0 or effect[2] < 0
 
 
+@checked
 def effect_text(effect: tuple[float, float, float]) -> str:
     """An effect such as ``+1.2 ± 0.4 *``; the star says that the interval excludes 0. Empty without a run."""
     middle, low, high = effect
@@ -117,6 +126,7 @@ def effect_text(effect: tuple[float, float, float]) -> str:
     return text.replace("-", "−") + " *" * excludes_zero(effect)
 
 
+@checked
 def seconds(rows: Sequence[dict], variant: str) -> float | None:
     """Seconds of a variant's fastest run, on the machine that made most runs of the sweep; None without one.
 
@@ -130,6 +140,7 @@ def seconds(rows: Sequence[dict], variant: str) -> float | None:
     return min((row["seconds"] for row in rows if row["device"] == common and row["variant"] in alike), default=None)
 
 
+@checked
 def compare(caption: str, sweeps: Mapping[str, Sequence[dict]], variants: Sequence[str], base: str = "base") -> Table:
     """A table of variants below their base: effects, mean accuracies in per cent, number of runs, seconds.
 
