@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from inspect import signature
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from vit_tutorial.model import ViT
 from vit_tutorial.recipes import Recipe
 from vit_tutorial.runs import FOLDER
 from vit_tutorial.training.loop import evaluate
-from vit_tutorial.validate import checked
+from vit_tutorial.validate import check_option, checked
 
 CAN_RUN = {"in_chans": 1, "pos_embed": "sincos_2d", "pool": "cls", "act": "gelu", "final_norm": True, "qkv_bias": True}
 
@@ -80,6 +81,8 @@ def draw_strokes(strokes: Strokes) -> UInt8[Tensor, "28 28"]:
     )
     if not len(ends):
         return torch.zeros(SIDE, SIDE, dtype=torch.uint8)
+    if ends.shape[1:] != (2, 2) or not np.isfinite(ends).all():
+        raise ValueError(f"strokes must be lists of finite points (x, y), got {strokes!r:.80}")
     low, high = ends[:, 1].min(0), ends[:, 1].max(0)
     extent = (high - low).max()
     (ax, ay), (bx, by) = np.moveaxis(
@@ -168,10 +171,12 @@ def intervene(model: ViT, name: str, **choices) -> ViT:
     """A copy of the model with one thing changed, by its name in ``INTERVENTIONS``.
 
     Raises:
-        ValueError: if there is no such intervention.
+        ValueError: if there is no such intervention, or the choices are others than :func:`choices_of` has.
     """
-    if name not in INTERVENTIONS:
-        raise ValueError(f"there is no intervention {name!r}; there are {', '.join(INTERVENTIONS)}")
+    check_option("name", name, INTERVENTIONS)
+    _, *wanted = signature(INTERVENTIONS[name]).parameters
+    if set(wanted) != choices.keys():
+        raise ValueError(f"choices for {name} must be {', '.join(wanted) or 'none'}; got {choices}")
     changed = deepcopy(model)
     sick = INTERVENTIONS[name](changed, **choices)
     return sick if isinstance(sick, ViT) else changed
@@ -185,6 +190,7 @@ TEMPERATURES = (0.25, 0.5, 2.0, 4.0)
 @checked
 def choices_of(name: str, model: ViT) -> list[dict]:
     """What the page lets one choose for an intervention, as the arguments of :func:`intervene`."""
+    check_option("name", name, INTERVENTIONS)
     config = model.config
     if name == "muteHead":
         return [{"block": block, "head": head} for block in range(config.depth) for head in range(config.num_heads)]

@@ -21,7 +21,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     """A function whose arguments are what its signature says: numbers, words, lists of them, models, and tensors with
     that number of axes and that dtype.
 
-    How long the axes are and how large the numbers is for the function itself to judge, whose errors tell more.
+    How long the axes are, how large the numbers, and what is in a dict is for the function itself to judge, whose
+    errors tell more.
 
     Raises:
         ValueError: from each call with another tensor, or with something else in its place.
@@ -49,11 +50,9 @@ def _fits(value: object, kind: Any) -> bool:
         return isinstance(value, tuple | list) and len(value) == len(parts) and all(map(_fits, value, parts))
     if whole in (list, tuple, Sequence):
         return isinstance(value, Sequence) and not isinstance(value, str) and all(_fits(v, parts[0]) for v in value)
-    if whole in (dict, Mapping):
-        return isinstance(value, Mapping) and all(_fits(each, parts[1]) for each in value.values())
     if isinstance(value, bool):
         return kind in (bool, object)
-    return isinstance(value, {int: Integral, float: Real}.get(kind, whole or kind))
+    return isinstance(value, {int: Integral, float: Real, dict: Mapping}.get(whole or kind, whole or kind))
 
 
 def _shapes(kind: Any) -> list[type[AbstractArray]]:
@@ -90,6 +89,16 @@ def _got(value: object, kind: Any, name: str) -> str:
     return textwrap.shorten(repr(value), 80) if is_short else f"a {type(value).__name__}"
 
 
+def check_fields(name: str, entry: Mapping[str, object], kinds: Mapping[str, Any]) -> None:
+    """Raise a ValueError unless ``entry`` has a value of each kind, an annotation; what may be None may be lacking."""
+    for field, kind in kinds.items():
+        if not _fits(value := entry.get(field), kind):
+            got = (
+                _got(value, kind, field) if field in entry else f"only {', '.join(map(str, entry)) or 'an empty dict'}"
+            )
+            raise ValueError(f"{name} must have {field}, {_wanted(kind)}; got {got}")
+
+
 def to_pair(name: str, size: int | tuple[int, int]) -> tuple[int, int]:
     """An int, or an (height, width) pair, as a pair of positive ints.
 
@@ -120,6 +129,12 @@ def check_number(name: str, value: float, low: float) -> None:
     """Raise a ValueError unless ``value`` is a finite number of at least ``low``."""
     if not _is_number(value) or not low <= value < math.inf:
         raise ValueError(f"{name} must be a finite number of at least {low}, got {value!r}")
+
+
+def check_finite(name: str, values: Tensor) -> None:
+    """Raise a ValueError if one of the values is NaN or infinite."""
+    if bad := int((~values.isfinite()).sum()):
+        raise ValueError(f"{name} must be finite, got NaN or infinity in {bad} of {values.numel()} places")
 
 
 def check_divisible(name: str, value: int, by_name: str, by: int) -> None:

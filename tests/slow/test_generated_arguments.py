@@ -52,7 +52,7 @@ DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int
 KINDS = {"Float": torch.float32, "Int64": torch.int64, "UInt8": torch.uint8, "Bool": torch.bool}
 NONSENSE = (None, math.nan, math.inf, -math.inf, -1, 0, 1.5, 99, "word", "", [], [1], (2, 2), (0, 0), (1,), {}, True)
 SIZES = {"c": 3, "H": 4, "W": 6, "gh": 2, "gw": 3, "n": 7, "d": 8, "hd": 4, "h": 2, "two": 2, "one": 1, "k": 3, "f": 2}
-GIVEN = (Dataset, ImageFiles, Generator, nn.Parameter)  # made things
+GIVEN = (Dataset, ImageFiles, Generator, nn.Parameter, "Axes | None")  # made things
 WORDS = {"": ("word", "a")} | {name: tuple(allowed) for name, allowed in config.OPTIONS.items()}
 WORDS |= {"kind": config.OPTIONS["pos_embed"], "arch": ("vit", "resnet", "post-norm")}
 WORDS |= {"schedule": ("cosine", "constant"), "optimizer": ("adamw", "adam", "muon"), "init": tuple(recipes.INITS)}
@@ -107,7 +107,9 @@ APART = {
     ),
     "hands all it is given to matplotlib": "subplots",
     "takes another library's model: see test_pretrained_libraries": "from_huggingface from_timm from_torchvision",
-    "is asked by nothing but the loop, with a model's own parts": "EMA LiveCurves Muon MuonWithAdamW",
+    "is asked by our own code, with a model's own parts": (
+        "EMA LiveCurves Muon MuonWithAdamW everything norms_and_biases"
+    ),
 }
 
 
@@ -183,6 +185,8 @@ def an_argument(name: str, kind: Any, sizes: dict[str, int], rng: random.Random)
         return spoiled(made, rng) if rng.random() < 0.3 else made
     if isinstance(kind, type) and issubclass(kind, AbstractArray):
         return a_tensor(kind, sizes, rng)
+    if kind == "Axes | None":
+        return rng.choice((None, plt.figure().gca()))
     if isinstance(kind, types.UnionType):
         return an_argument(name, rng.choice(get_args(kind)), sizes, rng)
     if get_origin(kind) is tuple:
@@ -214,14 +218,14 @@ def an_argument(name: str, kind: Any, sizes: dict[str, int], rng: random.Random)
     return simple.get(kind, lambda: rng.choice(NONSENSE))()
 
 
-# These have no checks for their own sake: a tensor is a tensor there, with two axes at least.
-CORE = ("vit_tutorial.attention", "vit_tutorial.patches")
+# These have no checks for their own sake: a tensor is a tensor there, with two axes at least, and a model a model.
+CORE = ("vit_tutorial.attention", "vit_tutorial.patches", "vit_tutorial.model")
 
 
 def is_core_s(kind: Any, value: object) -> bool:
     if isinstance(value, Tensor):
         return value.ndim > 1
-    return not (isinstance(kind, type) and issubclass(kind, AbstractArray))
+    return not isinstance(kind, type) or isinstance(value, kind)
 
 
 def in_words(value: object) -> str:
@@ -244,7 +248,8 @@ PYTHON = re.compile(
 )
 PYTORCH = re.compile(
     r"size|shape|dimension|dtype|expected|not implemented for|must be|must match|scalar type|index .* out of|broadcast"
-    "|non-finite|should be the same|not supported"
+    "|non-finite|must not be|should be the same|not supported",
+    re.IGNORECASE,
 )
 
 
@@ -261,7 +266,7 @@ def call(function: Callable, given: dict[str, Any]) -> None:
     """An iterator is read, a figure is closed; what is given as ``**choices`` is."""
     try:
         options = given.pop("choices", {}) if function is live.intervene else {}
-        found = function(**given, **options)
+        found = function(**given, **(options if isinstance(options, dict) else {}))
         list(found) if inspect.isgenerator(found) else None
     finally:
         plt.close("all")

@@ -15,7 +15,7 @@ from torch.func import functional_call
 
 from vit_tutorial.archs.patients import History
 from vit_tutorial.patches import patchify, unpatchify
-from vit_tutorial.validate import checked, to_pair
+from vit_tutorial.validate import check_finite, checked, to_pair
 
 SAME = 1e-4  # what rounding may change, as a fraction of the whole
 
@@ -69,6 +69,7 @@ def as_logits(output: object) -> Tensor:
 @checked
 def outputs_are_probabilities(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
     """Whether every row of the model's outputs is at least 0 and sums to 1."""
+    check_finite("images", images)
     with evaluating(model), torch.no_grad():
         return are_probabilities(as_logits(model(images)))
 
@@ -82,6 +83,7 @@ def are_probabilities(outputs: Float[Tensor, "*b k"]) -> bool:
 @checked
 def images_are_independent(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
     """Whether the outputs for image 0 stay the same when all other images of the batch are exchanged."""
+    check_finite("images", images)
     others = images + torch.randn_like(images)
     others[0] = images[0]
     with evaluating(model), torch.no_grad():
@@ -92,6 +94,7 @@ def images_are_independent(model: nn.Module, images: Float[Tensor, "b c H W"]) -
 @checked
 def any_batch_size(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
     """Whether each image gets the same outputs alone as in its row of the batch; an error for either is a no."""
+    check_finite("images", images)
     with evaluating(model), torch.no_grad():
         try:
             together = as_logits(model(images))
@@ -110,6 +113,7 @@ def patch_order_matters(model: nn.Module, images: Float[Tensor, "b c H W"], patc
     Raises:
         CannotTell: if the outputs are the same for every image, or the patches are the same in each of them.
     """
+    check_finite("images", images)
     ph, pw = to_pair("patch_size", patch_size)
     grid_size = (images.shape[2] // ph, images.shape[3] // pw)
     patches = patchify(images, patch_size)
@@ -179,7 +183,8 @@ def patches_stay_together(embed: nn.Module, images: Float[Tensor, "b c H W"]) ->
     ``embed`` turns images into tokens ``(b, n, d)`` and has a ``patch_size``, (height, width). It does not matter
     which token changes.
     """
-    ph, pw = embed.patch_size
+    check_finite("images", images)
+    ph, pw = to_pair("the patch_size of embed", getattr(embed, "patch_size", None))
     patches = range((images.shape[2] // ph) * (images.shape[3] // pw))
     return all(moved_by_patch(embed, images, (ph, pw), patch).any(dim=1).sum() == 1 for patch in patches)
 
@@ -196,6 +201,7 @@ def count_dependencies(attention: Callable[[Tensor], Tensor], x: Float[Tensor, "
 @checked
 def heads_see_everything(attention: nn.Module, x: Float[Tensor, "b n d"]) -> bool:
     """Whether each feature of the output depends on each feature of a token."""
+    check_finite("x", x)
     return all(count_dependencies(attention, x, number) == x.shape[-1] for number in range(x.shape[-1]))
 
 

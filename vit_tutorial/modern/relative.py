@@ -36,6 +36,7 @@ def relative_position_index(grid_size: int | tuple[int, int], num_prefix_tokens:
     ``gen_relative_position_index``.
     """
     gh, gw = to_pair("grid_size", grid_size)
+    check_int("num_prefix_tokens", num_prefix_tokens, 0)
     rows, cols = relative_offsets((gh, gw))
     index = (rows + gh - 1) * (2 * gw - 1) + cols + gw - 1
     if num_prefix_tokens:
@@ -199,6 +200,7 @@ def resample_bias_table(
     Source: Liu et al. 2021, section 3.2; timm's ``resize_rel_pos_bias_table_simple``.
     """
     old, new = to_pair("old_grid", old_grid), to_pair("new_grid", new_grid)
+    check_int("num_prefix_tokens", num_prefix_tokens, 0)
     height, width = 2 * old[0] - 1, 2 * old[1] - 1
     extra = 3 * bool(num_prefix_tokens)
     if len(table) != height * width + extra:

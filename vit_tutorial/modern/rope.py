@@ -9,7 +9,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_tutorial.validate import check_divisible, check_int, checked, to_pair
+from vit_tutorial.validate import check_divisible, check_int, check_number, checked, to_pair
 
 PAIRS = "(f two)"  # (0, 1), (2, 3) … as in RoFormer, EVA and RoPE-ViT
 HALVES = "(two f)"  # feature i with i + hd/2, as in GPT-NeoX, Llama and DINOv3
@@ -87,6 +87,8 @@ def axial_angles(
     Source: Heo et al. 2024, "Rotary position embedding for Vision Transformer", section 3; timm's
     ``RotaryEmbeddingCat`` with ``in_pixels=False``.
     """
+    check_int("head_dim", head_dim, 4)
+    check_number("theta", theta, 1)
     check_divisible("head_dim", head_dim, "the four parts: two features in a pair × row, column:", 4)
     frequencies = theta ** -(torch.arange(0, head_dim, 4, dtype=torch.float64) / head_dim)
     places = coordinates(to_pair("grid_size", grid_size))
@@ -137,6 +139,7 @@ def axial_rope(
         num_heads: does not matter here.
         num_prefix_tokens: how many belong to no patch: class token and registers.
     """
+    check_int("num_prefix_tokens", num_prefix_tokens, 0)
     angles = axial_angles(grid_size, head_dim, theta=theta, coordinates=coordinates)
     return Rope(F.pad(angles, (0, 0, num_prefix_tokens, 0)), halves=halves)
 

@@ -8,7 +8,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from vit_tutorial.plots.colours import PALETTE
-from vit_tutorial.validate import check_tiles, checked
+from vit_tutorial.validate import check_int, check_tiles, checked
 
 if TYPE_CHECKING:  # matplotlib takes longer to import than all of this package: whatever draws imports it then
     from matplotlib.axes import Axes
@@ -72,7 +72,9 @@ def show_images(
         raise ValueError(f"images must be (b, c, H, W) with b at least 1 and c 1 or 3, got {tuple(images.shape)}")
     if titles and len(titles) != len(images):
         raise ValueError(f"there are {len(images)} images and {len(titles)} titles; they must be equally many")
+    check_int("columns", columns, 1)
     images, columns = images.detach(), min(columns, len(images))
+    images = images.float() if images.is_floating_point() else images
     rows = -(-len(images) // columns)
     fig, axes = subplots(rows, columns, figsize=(columns * size, rows * (size + 0.3 * bool(titles))), squeeze=False)
     for ax in axes.flat:
@@ -94,6 +96,7 @@ def spread_patches(
     Raises:
         ValueError: if the patches do not tile the image.
     """
+    check_int("gap", gap, 0)
     _, (ph, pw) = check_tiles(tuple(image.shape[1:]), patch_size)
     grid = rearrange(image, "c (gh ph) (gw pw) -> c gh gw ph pw", ph=ph, pw=pw)
     grid = torch.nn.functional.pad(grid, (0, gap, 0, gap), value=paper)
@@ -113,7 +116,7 @@ def heatmap(
     """A matrix ``(rows, cols)`` as colours, with a scale over all its values that is labelled ``label``."""
     import matplotlib.pyplot as plt
 
-    values, ax = values.detach(), ax or plt.figure().gca()
+    values, ax = values.detach().float(), ax or plt.figure().gca()
     picture = ax.imshow(values.cpu().numpy(), cmap="viridis", aspect="auto", interpolation="nearest")
     ax.set(xlabel=xlabel, ylabel=ylabel)
     ax.figure.colorbar(picture, ax=ax, label=label)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vit_tutorial.plots.basics import show_images, spread_patches, subplots
 from vit_tutorial.plots.colours import COLOURS, PALETTE
-from vit_tutorial.validate import check_divisible, checked
+from vit_tutorial.validate import check_divisible, check_int, checked
 
 if TYPE_CHECKING:  # see basics.py
     from matplotlib.axes import Axes
@@ -52,8 +52,8 @@ def overlay_map(
     import matplotlib.pyplot as plt
 
     low, high = limits
-    if not low < high:
-        raise ValueError(f"the limits of a colour scale must rise, got {low} and {high}")
+    if not -math.inf < low < high < math.inf:
+        raise ValueError(f"the limits of a colour scale must be finite and rise, got {low} and {high}")
     ax = ax or plt.figure().gca()
     sides = []
     for axis, pixels, patches in zip(("height", "width"), image.shape[1:], values.shape, strict=True):
@@ -61,7 +61,7 @@ def overlay_map(
         sides.append(pixels // patches)
     grey = image.float().mean(dim=0) / (255 if image.dtype == torch.uint8 else 1)
     ax.imshow(DARKEST + (LIGHTEST - DARKEST) * grey.cpu().numpy(), cmap="gray", vmin=0, vmax=1)
-    pixels = repeat(values, "gh gw -> (gh ph) (gw pw)", ph=sides[0], pw=sides[1])
+    pixels = repeat(values.float(), "gh gw -> (gh ph) (gw pw)", ph=sides[0], pw=sides[1])
     ax.set_title(title)
     ax.axis("off")
     return ax.imshow(pixels.cpu().numpy(), cmap=_thin_to_full(), vmin=low, vmax=high, interpolation="nearest")
@@ -106,6 +106,7 @@ def show_maps(
         raise ValueError(
             f"there are {len(images)} images, {len(maps)} maps and {len(titles)} titles; they must be equally many"
         )
+    check_int("columns", columns, 1)
     columns, limits = min(columns, len(maps)), limits or (0.0, float(maps.max()) or 1.0)
     rows = math.ceil(len(maps) / columns)
     fig, axes = subplots(rows, columns, figsize=(columns * size + 0.9, rows * (size + 0.35)), squeeze=False)
@@ -201,5 +202,6 @@ def patch_filters(weight: Float[Tensor, "d c ph pw"], columns: int = 12) -> "Fig
     """
     if weight.shape[1] not in (1, 3):
         raise ValueError(f"filters of 1 or 3 channels can be shown as colours, these have {weight.shape[1]}")
+    check_int("columns", columns, 1)
     weight = weight.detach()
     return show_images(0.5 + weight / (2 * weight.abs().max()), columns=columns, size=6 / columns)

@@ -12,7 +12,7 @@ from vit_tutorial.data import Dataset, ImageFiles
 from vit_tutorial.model import ViT
 from vit_tutorial.pretrained.load import adapt
 from vit_tutorial.training.loop import TrainConfig, fit, predict
-from vit_tutorial.validate import check_int, checked
+from vit_tutorial.validate import check_finite, check_int, check_number, checked
 
 PENALTIES = tuple(10.0**power for power in range(-2, 5))
 SHARPNESS = (1.0, 2.0, 4.0, 8.0, 16.0)  # a probe's outputs are about −1 and 1; as logits they are too unsure
@@ -45,6 +45,8 @@ def linear_probe(
     features: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], num_classes: int, ridge: float
 ) -> tuple[Float[Tensor, "k d"], Float[Tensor, " k"]]:
     """Weight and bias of the linear layer with the least squared error on targets −1 and 1, and a ridge penalty."""
+    check_number("ridge", ridge, 0)
+    check_finite("features", features)
     targets = 2 * torch.eye(num_classes, dtype=features.dtype)[labels] - 1
     mean, target_mean = features.mean(dim=0), targets.mean(dim=0)
     centred = features - mean

@@ -24,6 +24,7 @@ from vit_tutorial.training.ema import EMA
 from vit_tutorial.training.optimizers import MuonWithAdamW, parameter_groups
 from vit_tutorial.validate import check_bool, check_fraction, check_int, check_kind, check_number, check_option, checked
 
+PRECISIONS = ("auto", "fp32", "bf16")
 AfterEpoch = Callable[[nn.Module, list[dict[str, float]]], None]
 
 
@@ -79,7 +80,7 @@ class TrainConfig:
         for name, allowed in (
             ("schedule", ("cosine", "constant")),
             ("optimizer", ("adamw", "adam", "muon")),
-            ("precision", ("auto", "fp32", "bf16")),
+            ("precision", PRECISIONS),
         ):
             check_option(name, getattr(self, name), allowed)
         for name, low in (("epochs", 1), ("batch_size", 1), ("seed", 0)):
@@ -104,6 +105,8 @@ def lr_at(step: int, total_steps: int, config: TrainConfig) -> float:
         total_steps: of all epochs.
         config: the schedule.
     """
+    check_int("step", step, 0)
+    check_int("total_steps", total_steps, 1)
     if config.schedule == "constant":
         return config.lr
     warmup_steps = int(config.warmup * total_steps)
@@ -228,6 +231,7 @@ def in_bf16(device: torch.device | str, precision: str = "auto") -> bool:
     Everything else is fp32, with PyTorch's own settings: a GPU that has TF32 rounds what goes into a convolution, here
     the patch embedding, to 10 bits, unless ``torch.backends.cudnn.allow_tf32`` is false.
     """
+    check_option("precision", precision, PRECISIONS)
     if precision != "auto":
         return precision == "bf16"
     return torch.device(device).type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)

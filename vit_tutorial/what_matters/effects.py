@@ -10,11 +10,26 @@ from torch import Tensor
 
 from vit_tutorial.metrics import recipe_from_dict
 from vit_tutorial.plots.tables import Table, table
-from vit_tutorial.validate import checked
+from vit_tutorial.validate import check_fields, check_option, checked
 from vit_tutorial.what_matters.sweeps import effect_interval
 from vit_tutorial.what_matters.variants import CHANGES, FRACTIONS
 
 SPLITS = {"test": "test", "val": "validation"}
+
+
+def _with(rows: Sequence[dict], **kinds: type) -> Sequence[dict]:
+    """The rows, each of which has values of these kinds.
+
+    Raises:
+        ValueError: if one has not.
+    """
+    for row in rows:
+        check_fields("a row", row, kinds)
+    return rows
+
+
+def _runs(rows: Sequence[dict], variant: str, **kinds: type) -> Sequence[dict]:
+    return _with([row for row in _with(rows, variant=str) if row["variant"] == variant], **kinds)
 
 
 @checked
@@ -24,22 +39,26 @@ def accuracies(rows: Sequence[dict], variant: str, split: str = "val") -> Float[
     Args:
         split: ``"val"`` or ``"test"``.
     """
-    return 100 * torch.tensor([row[f"{split}_accuracy"] for row in rows if row["variant"] == variant]).double()
+    check_option("split", split, SPLITS)
+    name = f"{split}_accuracy"
+    return 100 * torch.tensor([row[name] for row in _runs(rows, variant, **{name: float})]).double()
 
 
 @checked
 def single_changes(rows: Sequence[dict]) -> dict[str, str]:
     """What the book calls the changes of a single thing that a sweep has runs of, by their variants."""
-    there = {row["variant"] for row in rows}
+    there = {row["variant"] for row in _with(rows, variant=str)}
     return {name: words for kind in CHANGES.values() for name, words in kind.items() if name in there}
 
 
 @checked
 def gains(rows: Sequence[dict], variant: str, base: str = "base", split: str = "val") -> Float[Tensor, " n"]:
     """How many points each run of a variant is above the base's run with the same seed, where there is one."""
+    check_option("split", split, SPLITS)
+    name = f"{split}_accuracy"
     ours, theirs = (
-        {row["seed"]: 100 * row[f"{split}_accuracy"] for row in rows if row["variant"] == name}
-        for name in (base, variant)
+        {row["seed"]: 100 * row[name] for row in _runs(rows, which, **{"seed": int, name: float})}
+        for which in (base, variant)
     )
     return torch.tensor([theirs[seed] - ours[seed] for seed in sorted(ours.keys() & theirs.keys())]).double()
 
@@ -50,11 +69,9 @@ def same_training(rows: Sequence[dict], variant: str, base: str = "base") -> boo
 
     Then runs with equal seeds are one and the same, and only a comparison seed by seed makes sense.
     """
-    found = [next((row for row in rows if row["variant"] == name), None) for name in (base, variant)]
-    if None in found:
-        return False
-    ours, theirs = (replace(recipe_from_dict(row["recipe"]), seed=0, ema=0.0) for row in found)
-    return ours == theirs
+    found = [_runs(rows, name, recipe=dict)[:1] for name in (base, variant)]
+    ours, theirs = ([replace(recipe_from_dict(row["recipe"]), seed=0, ema=0.0) for row in each] for each in found)
+    return ours == theirs != []
 
 
 def _is_by_seed(rows: Sequence[dict], variant: str, base: str, by_seed: bool | None) -> bool:
@@ -132,12 +149,13 @@ def seconds(rows: Sequence[dict], variant: str) -> float | None:
 
     Runs on a fraction of the images take as many steps, and count.
     """
-    devices = [row["device"] for row in rows]
+    devices = [row["device"] for row in _with(rows, variant=str, device=str)]
     machines = sorted({row["device"] for row in rows if row["variant"] == "base"})
     common = max(machines, key=devices.count, default=None)
     prefix = "" if variant == "base" else f"{variant}-"
     alike = {variant, *(f"{prefix}fraction-{percent}" for percent in FRACTIONS)}
-    return min((row["seconds"] for row in rows if row["device"] == common and row["variant"] in alike), default=None)
+    found = _with([row for row in rows if row["device"] == common and row["variant"] in alike], seconds=float)
+    return min((row["seconds"] for row in found), default=None)
 
 
 @checked
@@ -150,7 +168,7 @@ def compare(caption: str, sweeps: Mapping[str, Sequence[dict]], variants: Sequen
     """
     columns = {name: [] for name in ("run", "test: effect", "val: effect", "test, %", "val, %", "runs", "s")}
     for label, rows in sweeps.items():
-        there = [variant for variant in variants if any(row["variant"] == variant for row in rows)]
+        there = [variant for variant in variants if len(accuracies(rows, variant))]
         for variant in (base, *there) if there else ():
             cells = [f"{label}, {base}" if variant == base else variant]
             cells += ["" if variant == base else effect_text(effect(rows, variant, base, split)) for split in SPLITS]
