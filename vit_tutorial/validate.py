@@ -93,9 +93,7 @@ def check_fields(name: str, entry: Mapping[str, object], kinds: Mapping[str, Any
     """Raise a ValueError unless ``entry`` has a value of each kind, an annotation; what may be None may be lacking."""
     for field, kind in kinds.items():
         if not _fits(value := entry.get(field), kind):
-            got = (
-                _got(value, kind, field) if field in entry else f"only {', '.join(map(str, entry)) or 'an empty dict'}"
-            )
+            got = _got(value, kind, field) if field in entry else f"only {[*entry]}"
             raise ValueError(f"{name} must have {field}, {_wanted(kind)}; got {got}")
 
 

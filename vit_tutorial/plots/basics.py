@@ -68,7 +68,7 @@ def show_images(
     Raises:
         ValueError: if ``images`` has another shape or is empty, or there is not one title for each.
     """
-    if images.ndim != 4 or images.shape[1] not in (1, 3) or not len(images):
+    if images.shape[1] not in (1, 3) or not len(images):
         raise ValueError(f"images must be (b, c, H, W) with b at least 1 and c 1 or 3, got {tuple(images.shape)}")
     if titles and len(titles) != len(images):
         raise ValueError(f"there are {len(images)} images and {len(titles)} titles; they must be equally many")
