@@ -96,15 +96,16 @@ def show_maps(
         size: inches of a panel's side.
 
     Raises:
-        ValueError: if images, maps and titles are not equally many, the maps' grid does not divide the images, or the
-            limits do not rise.
+        ValueError: if images, maps and titles are not equally many, or there are none, the maps' grid does not divide
+            the images, or the limits do not rise.
     """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    if not len(images) == len(maps) == len(titles):
+    if not 0 < len(images) == len(maps) == len(titles):
         raise ValueError(
-            f"there are {len(images)} images, {len(maps)} maps and {len(titles)} titles; they must be equally many"
+            f"there are {len(images)} images, {len(maps)} maps and {len(titles)} titles; they must be equally many, "
+            "and at least 1"
         )
     check_int("columns", columns, 1)
     columns, limits = min(columns, len(maps)), limits or (0.0, float(maps.max()) or 1.0)
