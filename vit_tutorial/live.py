@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
@@ -20,7 +21,7 @@ from vit_tutorial.model import ViT
 from vit_tutorial.recipes import Recipe
 from vit_tutorial.runs import FOLDER
 from vit_tutorial.training.loop import evaluate
-from vit_tutorial.validate import check_option, checked
+from vit_tutorial.validate import check_between, check_option, checked
 
 CAN_RUN = {"in_chans": 1, "pos_embed": "sincos_2d", "pool": "cls", "act": "gelu", "final_norm": True, "qkv_bias": True}
 
@@ -111,7 +112,10 @@ def _replace_attend(model: ViT, attend: Attend) -> None:
         block.attn.attend = attend
 
 
+@checked
 def _mute_head(model: ViT, block: int, head: int) -> None:
+    check_between("block", block, 0, model.config.depth - 1)
+    check_between("head", head, 0, model.config.num_heads - 1)
     attn = model.blocks[block].attn
     width = model.config.embed_dim // model.config.num_heads
 
@@ -123,17 +127,35 @@ def _mute_head(model: ViT, block: int, head: int) -> None:
     attn.proj.register_forward_pre_hook(mute)
 
 
+@checked
 def _mute_block(model: ViT, block: int) -> None:
+    check_between("block", block, 0, model.config.depth - 1)
     model.blocks[block] = nn.Identity()
 
 
+@checked
 def _shuffle_tokens(model: ViT, order: Sequence[int]) -> None:
+    _check_order(model, order)
     rows = torch.tensor([0, *(1 + row for row in order)])  # the class token stays in front
     model.blocks[0].register_forward_pre_hook(lambda part, args: (args[0][:, rows],))
 
 
+@checked
 def _shuffle_patches(model: ViT, order: Sequence[int]) -> None:
+    _check_order(model, order)
     model.patch_embed.register_forward_hook(lambda part, args, out: out[:, list(order)])
+
+
+def _check_order(model: ViT, order: Sequence[int]) -> None:
+    if sorted(order) != [*range(model.config.num_patches)]:
+        raise ValueError(f"order must have each of {model.config.num_patches} patches once, got {order}")
+
+
+@checked
+def _set_temperature(model: ViT, temperature: float) -> None:
+    if not 0 < temperature < math.inf:
+        raise ValueError(f"temperature must be above 0 and finite, got {temperature}")
+    _replace_attend(model, lambda q, k, v: plain_attention(q / temperature, k, v))
 
 
 def _as_patient(name: str) -> Callable[[ViT], ViT]:
@@ -154,9 +176,7 @@ INTERVENTIONS: dict[str, Callable[..., object]] = {
     "shuffleTokens": _shuffle_tokens,
     "shufflePatches": _shuffle_patches,
     "noPositions": lambda model: model.pos_embed.zero_(),
-    "temperature": lambda model, temperature: _replace_attend(
-        model, lambda q, k, v: plain_attention(q / temperature, k, v)
-    ),
+    "temperature": _set_temperature,
     "unscaled": lambda model: _replace_attend(model, lambda q, k, v: (q @ k.mT).softmax(dim=-1) @ v),
     "reshape": _as_patient("reshape without permute"),
     "deadNorm": _as_patient("dead residual norm"),

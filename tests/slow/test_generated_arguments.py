@@ -62,7 +62,7 @@ WORDS |= {"base": ("base",), "variant": ("base", "one-head"), "device": ("cpu",)
 MADE = {
     "attend": (vt.plain_attention, vt.fused_attention),
     "attention": (nn.Identity(), vt.Attention(8, 2)),
-    "choices": ({}, {"block": 1}, {"block": 1, "head": 0}, {"order": [1, 0, 2, 3, 4, 5]}),
+    "choices": ({}, {"block": 1}, {"block": 1, "head": 0}, {"order": [1, 0, 2, 3, 4, 5]}, {"temperature": 2.0}),
     "classes": (["a", "b", "c"], torch.tensor([0, 2])),
     "columns": (2, 3, {"run": ["a", "b"], "s": [1, 0.5]}),
     "coordinates": (modern.grid_coordinates, modern.centred_coordinates),
@@ -74,7 +74,7 @@ MADE = {
     "history": ([EPOCH], [EPOCH] * 3),
     "img_size": ((4, 6), 4, None),
     "marks": ({"cut": 1, "head": 2},),
-    "name": ("muteHead", "muteBlock", "uniform", "shufflePatches", "no final norm", "healthy", "digits"),
+    "name": ("muteHead", "muteBlock", "uniform", "temperature", "shufflePatches", "no final norm", "healthy", "digits"),
     "neurons": ([(0, 3), (1, 31)], [(5, 0)]),
     "patch_size": (2, (2, 2)),
     "patches": (torch.rand(2, 6, 12), torch.tensor([[0], [5]])),

@@ -6,7 +6,7 @@ from html import escape
 from numbers import Real
 from typing import Any
 
-from vit_tutorial.validate import checked
+from vit_tutorial.validate import check_fields, checked
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ def table(caption: str, columns: dict[str, Sequence[Any]], formats: dict[str, st
         raise ValueError(f"columns must be one or more, all of one length, got {lengths}")
     if unknown := formats.keys() - columns.keys():
         raise ValueError(f"formats {sorted(unknown)} belong to no column; there are {list(columns)}")
+    check_fields("formats", formats, dict.fromkeys(formats, str))
 
     def number(value: Any) -> bool:
         return isinstance(value, Real) and not isinstance(value, bool)
