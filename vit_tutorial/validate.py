@@ -49,7 +49,10 @@ def _fits(value: object, kind: Any) -> bool:
     if whole is tuple and parts[-1] is not Ellipsis:
         return isinstance(value, tuple | list) and len(value) == len(parts) and all(map(_fits, value, parts))
     if whole in (list, tuple, Sequence):
-        return isinstance(value, Sequence) and not isinstance(value, str) and all(_fits(v, parts[0]) for v in value)
+        if not isinstance(value, Sequence) or isinstance(value, str):
+            return False
+        alike = get_origin(parts[0]) is None and not _shapes(parts[0])  # one of each type tells, be there a million
+        return all(_fits(part, parts[0]) for part in ({type(v): v for v in value}.values() if alike else value))
     if isinstance(value, bool):
         return kind in (bool, object)
     return isinstance(value, {int: Integral, float: Real, dict: Mapping}.get(whole or kind, whole or kind))
@@ -70,7 +73,7 @@ def _wanted(kind: Any) -> str:
     if whole in (list, Sequence):
         return f"a list of {_wanted(parts[0])}"
     if whole is tuple:
-        return f"({', '.join('...' if part is Ellipsis else part.__name__ for part in parts)})"
+        return f"({', '.join('...' if part is Ellipsis else getattr(part, '__name__', str(part)) for part in parts)})"
     for shape in _shapes(kind):
         return f"({', '.join(shape.dim_str.split())}){DTYPES.get(shape.dtype.__name__, '')}"
     name = (whole or kind).__name__
