@@ -38,6 +38,14 @@ CONFIG = ViTConfig(
 IMAGES = (4, 3, 12, 8)
 
 
+def test_images_that_are_not_finite_are_refused():
+    images = torch.rand(IMAGES)
+    images[1, 2, 3, 4] = torch.nan
+    for symptom in (outputs_are_probabilities, images_are_independent, any_batch_size, order_matters):
+        with pytest.raises(ValueError, match="images must be finite, got NaN or infinity in 1 of 1152 places"):
+            symptom(ViT(CONFIG), images)
+
+
 def by_row() -> nn.Module:
     model = make_patient("batch-sized class token", replace(CONFIG, pool="cls"))
     nn.init.normal_(model.cls_token)

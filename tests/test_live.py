@@ -288,3 +288,26 @@ def test_a_patient_without_a_class_token_keeps_dtype_and_mode():
     )
     sick = intervene(ViT(config).double().eval(), "deadNorm")
     assert not sick.training and {weight.dtype for weight in sick.parameters()} == {torch.float64}
+
+
+@pytest.mark.parametrize(
+    ("name", "choices", "message"),
+    [
+        ("mute", {}, "name must be one of muteHead, .* got 'mute'"),
+        ("muteHead", {"block": 0}, "choices for muteHead must be block, head; got {'block': 0}"),
+        ("muteHead", {"block": 0, "head": 4}, "head must be at least 0 and at most 3, got 4"),
+        ("muteBlock", {"block": -1}, "block must be at least 0 and at most 1, got -1"),
+        ("shufflePatches", {"order": [0, 1, 1, 3]}, r"order must have each of 4 patches once, got \[0, 1, 1, 3\]"),
+        ("temperature", {"temperature": 0.0}, "temperature must be above 0 and finite, got 0.0"),
+        ("uniform", {"block": 0}, "choices for uniform must be none; got {'block': 0}"),
+    ],
+)
+def test_an_intervention_that_cannot_be_made_is_refused(name, choices, message, no_shape_checks):
+    with pytest.raises(ValueError, match=message):
+        intervene(ViT(ViTConfig(img_size=4, patch_size=2, embed_dim=8, depth=2, num_heads=4)), name, **choices)
+
+
+def test_points_of_a_stroke_are_finite_pairs(no_shape_checks):
+    for point in [(1.0, float("nan")), (1.0, 2.0, 3.0)]:
+        with pytest.raises(ValueError, match=r"strokes must be lists of finite points \(x, y\), got "):
+            draw_strokes([[point]])

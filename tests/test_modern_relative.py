@@ -235,6 +235,14 @@ def test_errors_state_the_numbers_and_the_rule(no_shape_checks):
         ValueError, match=r"the table has 45 rows, but old_grid 3×5 with num_prefix_tokens 1 makes .* 48"
     ):
         resample_bias_table(torch.zeros(45, 3), GRID, SMALL, num_prefix_tokens=1)
-    with pytest.raises(ValueError, match=r"table must be floating point, got torch.int64"):
+    with pytest.raises(ValueError, match=r"table must be \(m, h\) in floating point, got torch.int64 of \(45, 3\)"):
         resample_bias_table(torch.zeros(45, 3).long(), GRID, SMALL)
     assert isinstance(BiasedAttention(DIM, HEADS, grid_size=GRID).q_norm, nn.Identity)
+
+
+@pytest.mark.parametrize("make", [BiasedAttention, ShawAttention])
+def test_in_half_precision_scores_are_scaled_before_they_overflow(make):
+    """q·k is 64 · 60² = 230,400, and half precision ends at 65,504; the score is an eighth of it."""
+    layer = make(64, 1, grid_size=1, num_prefix_tokens=0).half()
+    q = torch.full((1, 1, 1, 64), 60.0).half()
+    assert layer._scores(q, q).item() == 28_800

@@ -41,7 +41,7 @@ def test_show_images_takes_bytes_as_they_are():
 @pytest.mark.parametrize(
     ("shape", "titles", "message"),
     [
-        ((1, 4, 5), None, r"\(b, c, H, W\) with b at least 1 and c 1 or 3, got \(1, 4, 5\)"),
+        ((1, 4, 5), None, r"must be \(b, c, H, W\), got torch.float32 of \(1, 4, 5\); images\[None\] is a batch of 1"),
         ((0, 2, 4, 5), None, r"got \(0, 2, 4, 5\)"),
         ((2, 3, 4, 5), ["a"], "there are 2 images and 1 titles; they must be equally many"),
     ],
@@ -128,7 +128,7 @@ def test_overlay_shows_bytes_and_shares_alike():
 def test_a_map_of_another_image_and_a_scale_that_falls_are_refused():
     with pytest.raises(ValueError, match="image width 10 is not divisible by the map's grid of 4"):
         plots.overlay_map(torch.rand(3, 12, 10), torch.rand(3, 4), "a", (0, 1))
-    with pytest.raises(ValueError, match="the limits of a colour scale must rise, got 1 and 0"):
+    with pytest.raises(ValueError, match="must be finite and rise, got 1 and 0"):
         plots.overlay_map(torch.rand(3, 4, 6), torch.rand(2, 3), "a", (1, 0))
 
 

@@ -41,7 +41,7 @@ def test_a_high_accuracy_that_hides_a_class():
 
 
 def test_one_image_is_one_image():
-    assert explain({"confusion": [[3, 0], [1, 0]]}, "ab")[1] == "never answered: 'b' (1 test image)"
+    assert explain({"confusion": [[3, 0], [1, 0]]}, ("a", "b"))[1] == "never answered: 'b' (1 test image)"
 
 
 def test_a_class_without_a_test_image():
@@ -51,9 +51,9 @@ def test_a_class_without_a_test_image():
 
 def test_copies_and_what_is_left():
     scores = {"confusion": [[3, 1], [1, 3]], "trained_on": 6, "accuracy_without": 0.5}
-    assert explain(scores, "ab")[1:] == ["6 of 8 test images are training images as well: 50.00% on the 2 others"]
+    assert explain(scores, ("a", "b"))[1:] == ["6 of 8 test images are training images as well: 50.00% on the 2 others"]
     scores |= {"trained_on": 8, "accuracy_without": None}
-    assert explain(scores, "ab")[1:] == ["8 of 8 test images are training images as well: there are no others"]
+    assert explain(scores, ("a", "b"))[1:] == ["8 of 8 test images are training images as well: there are no others"]
 
 
 def test_many_classes_do_not_fill_the_screen():
@@ -65,14 +65,14 @@ def test_many_classes_do_not_fill_the_screen():
 def test_look_alikes_are_a_question():
     scores = {"confusion": [[3, 1], [1, 3]], "look_alikes": 1}
     line = "1 test image looks like a training image, as it is or mirrored: perhaps the same picture once more"
-    assert explain(scores, "ab")[1:] == [line]
+    assert explain(scores, ("a", "b"))[1:] == [line]
     scores |= {"look_alikes": 2, "trained_on": 2, "accuracy_without": 0.5}
-    assert explain(scores, "ab")[2].startswith("2 more test images look like a training image")
-    assert explain(scores | {"accuracy_unlike": 0.25}, "ab")[2].endswith(
+    assert explain(scores, ("a", "b"))[2].startswith("2 more test images look like a training image")
+    assert explain(scores | {"accuracy_unlike": 0.25}, ("a", "b"))[2].endswith(
         "perhaps the same picture once more; 25.00% on the 4 others"
     )
-    assert explain(scores | {"accuracy_unlike": None}, "ab")[2].endswith("; there are no others")
-    assert len(explain({"confusion": [[3, 1], [1, 3]], "look_alikes": 0}, "ab")) == 1
+    assert explain(scores | {"accuracy_unlike": None}, ("a", "b"))[2].endswith("; there are no others")
+    assert len(explain({"confusion": [[3, 1], [1, 3]], "look_alikes": 0}, ("a", "b"))) == 1
 
 
 @pytest.mark.parametrize(("right", "total"), [(10, 17), (0, 20), (20, 20), (9_712, 10_000), (1, 1)])

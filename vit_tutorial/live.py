@@ -2,10 +2,12 @@
 
 import base64
 import json
+import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from inspect import signature
 
 import numpy as np
 import torch
@@ -19,10 +21,12 @@ from vit_tutorial.model import ViT
 from vit_tutorial.recipes import Recipe
 from vit_tutorial.runs import FOLDER
 from vit_tutorial.training.loop import evaluate
+from vit_tutorial.validate import check_between, check_option, checked
 
 CAN_RUN = {"in_chans": 1, "pos_embed": "sincos_2d", "pool": "cls", "act": "gelu", "final_norm": True, "qkv_bias": True}
 
 
+@checked
 def export_model(model: ViT, recipe: Recipe) -> dict:
     """All that ``vit.mjs`` needs, ready for JSON: sizes, the tensors' names and lengths, and their numbers.
 
@@ -51,6 +55,7 @@ def export_model(model: ViT, recipe: Recipe) -> dict:
     }
 
 
+@checked
 def as_script(name: str, exported: dict) -> str:
     """What :func:`export_model` gives as a file of JavaScript: a page that was opened from disk may load no other."""
     return f"(globalThis.models ??= {{}})[{json.dumps(name)}] = {json.dumps(exported, separators=(',', ':'))};\n"
@@ -61,6 +66,7 @@ SIDE, BOX, PEN = 28, 20, 2.4  # pixels
 Strokes = Sequence[Sequence[Sequence[float]]]  # points (x, y)
 
 
+@checked
 def draw_strokes(strokes: Strokes) -> UInt8[Tensor, "28 28"]:
     """Lists of points, in any unit, to an image made the way MNIST's were; ``digit.mjs`` gives the same bytes.
 
@@ -76,6 +82,8 @@ def draw_strokes(strokes: Strokes) -> UInt8[Tensor, "28 28"]:
     )
     if not len(ends):
         return torch.zeros(SIDE, SIDE, dtype=torch.uint8)
+    if ends.shape[1:] != (2, 2) or not np.isfinite(ends).all():
+        raise ValueError(f"strokes must be lists of finite points (x, y), got {strokes!r:.80}")
     low, high = ends[:, 1].min(0), ends[:, 1].max(0)
     extent = (high - low).max()
     (ax, ay), (bx, by) = np.moveaxis(
@@ -104,7 +112,10 @@ def _replace_attend(model: ViT, attend: Attend) -> None:
         block.attn.attend = attend
 
 
+@checked
 def _mute_head(model: ViT, block: int, head: int) -> None:
+    check_between("block", block, 0, model.config.depth - 1)
+    check_between("head", head, 0, model.config.num_heads - 1)
     attn = model.blocks[block].attn
     width = model.config.embed_dim // model.config.num_heads
 
@@ -116,17 +127,35 @@ def _mute_head(model: ViT, block: int, head: int) -> None:
     attn.proj.register_forward_pre_hook(mute)
 
 
+@checked
 def _mute_block(model: ViT, block: int) -> None:
+    check_between("block", block, 0, model.config.depth - 1)
     model.blocks[block] = nn.Identity()
 
 
+@checked
 def _shuffle_tokens(model: ViT, order: Sequence[int]) -> None:
+    _check_order(model, order)
     rows = torch.tensor([0, *(1 + row for row in order)])  # the class token stays in front
     model.blocks[0].register_forward_pre_hook(lambda part, args: (args[0][:, rows],))
 
 
+@checked
 def _shuffle_patches(model: ViT, order: Sequence[int]) -> None:
+    _check_order(model, order)
     model.patch_embed.register_forward_hook(lambda part, args, out: out[:, list(order)])
+
+
+def _check_order(model: ViT, order: Sequence[int]) -> None:
+    if sorted(order) != [*range(model.config.num_patches)]:
+        raise ValueError(f"order must have each of {model.config.num_patches} patches once, got {order}")
+
+
+@checked
+def _set_temperature(model: ViT, temperature: float) -> None:
+    if not 0 < temperature < math.inf:
+        raise ValueError(f"temperature must be above 0 and finite, got {temperature}")
+    _replace_attend(model, lambda q, k, v: plain_attention(q / temperature, k, v))
 
 
 def _as_patient(name: str) -> Callable[[ViT], ViT]:
@@ -147,9 +176,7 @@ INTERVENTIONS: dict[str, Callable[..., object]] = {
     "shuffleTokens": _shuffle_tokens,
     "shufflePatches": _shuffle_patches,
     "noPositions": lambda model: model.pos_embed.zero_(),
-    "temperature": lambda model, temperature: _replace_attend(
-        model, lambda q, k, v: plain_attention(q / temperature, k, v)
-    ),
+    "temperature": _set_temperature,
     "unscaled": lambda model: _replace_attend(model, lambda q, k, v: (q @ k.mT).softmax(dim=-1) @ v),
     "reshape": _as_patient("reshape without permute"),
     "deadNorm": _as_patient("dead residual norm"),
@@ -158,14 +185,18 @@ INTERVENTIONS: dict[str, Callable[..., object]] = {
 }
 
 
+@checked
+@torch.no_grad()
 def intervene(model: ViT, name: str, **choices) -> ViT:
     """A copy of the model with one thing changed, by its name in ``INTERVENTIONS``.
 
     Raises:
-        ValueError: if there is no such intervention.
+        ValueError: if there is no such intervention, or the choices are others than :func:`choices_of` has.
     """
-    if name not in INTERVENTIONS:
-        raise ValueError(f"there is no intervention {name!r}; there are {', '.join(INTERVENTIONS)}")
+    check_option("name", name, INTERVENTIONS)
+    _, *wanted = signature(INTERVENTIONS[name]).parameters
+    if set(wanted) != choices.keys():
+        raise ValueError(f"choices for {name} must be {', '.join(wanted) or 'none'}; got {choices}")
     changed = deepcopy(model)
     sick = INTERVENTIONS[name](changed, **choices)
     return sick if isinstance(sick, ViT) else changed
@@ -176,8 +207,10 @@ ORDERS = 5  # shuffles, each the same for all images
 TEMPERATURES = (0.25, 0.5, 2.0, 4.0)
 
 
+@checked
 def choices_of(name: str, model: ViT) -> list[dict]:
     """What the page lets one choose for an intervention, as the arguments of :func:`intervene`."""
+    check_option("name", name, INTERVENTIONS)
     config = model.config
     if name == "muteHead":
         return [{"block": block, "head": head} for block in range(config.depth) for head in range(config.num_heads)]
@@ -191,6 +224,7 @@ def choices_of(name: str, model: ViT) -> list[dict]:
     return [{}]
 
 
+@checked
 def measure(model: ViT, test: Dataset, recipe: Recipe) -> Iterator[dict]:
     """The accuracy on ``test``, in 0..1, of the model as it is and after each intervention, one row for each choice."""
     yield {"name": "healthy", "choices": {}, "accuracy": evaluate(model, test, recipe)["accuracy"]}

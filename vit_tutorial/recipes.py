@@ -17,7 +17,7 @@ from vit_tutorial.model import ViT
 from vit_tutorial.old_names import WithOldNames, old_attributes
 from vit_tutorial.positions import sincos_2d
 from vit_tutorial.training.loop import TrainConfig
-from vit_tutorial.validate import check_int, check_kind, check_option, checked
+from vit_tutorial.validate import check_fields, check_int, check_option, checked
 
 
 def _torch(model: ViT) -> None:
@@ -139,15 +139,13 @@ class Recipe(TrainConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        check_kind("model", self.model, ViTConfig)
-        for name in ("dataset", "labels", "label_columns"):
-            check_kind(name, getattr(self, name), str)
+        check_fields("a recipe", vars(self), Recipe.__annotations__)
         check_int("images", self.images, 0)
         check_arch(self.arch, self.model)
         check_option("init", self.init, INITS)
         if self.init != "xavier" and self.arch in OWN_WEIGHTS:
             raise ValueError(f"init must be 'xavier' for arch {self.arch!r}, which has its own; got {self.init!r}")
-        if not isinstance(self.fraction, int | float) or not 0 < self.fraction <= 1:
+        if not 0 < self.fraction <= 1:
             raise ValueError(f"fraction must be above 0 and at most 1, got {self.fraction!r}")
 
 

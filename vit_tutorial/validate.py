@@ -1,10 +1,12 @@
 """Checks of arguments that every room shares, and words for messages; each error states both values and the rule."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from inspect import signature
-from numbers import Integral
+from numbers import Integral, Real
+from types import NoneType, UnionType
 from typing import Any, ParamSpec, TypeVar, get_args, get_origin
 
 import torch
@@ -16,24 +18,44 @@ DTYPES = {"Float": " in floating point", "Int64": ", torch.int64", "UInt8": ", t
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """A function whose tensors have the number of axes and the dtype that its signature says.
+    """A function whose arguments are what its signature says: numbers, words, lists of them, models, and tensors with
+    that number of axes and that dtype.
 
-    How long the axes are is for the function itself to judge, whose errors tell more.
+    How long the axes are, how large the numbers, and what is in a dict is for the function itself to judge, whose
+    errors tell more.
 
     Raises:
         ValueError: from each call with another tensor, or with something else in its place.
     """
     names = list(signature(function).parameters)
-    kinds = {name: kind for name, kind in function.__annotations__.items() if name != "return" and _shapes(kind)}
 
     @wraps(function)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         for name, value in (*zip(names, args, strict=False), *kwargs.items()):
-            if name in kinds and not _fits(value, kinds[name]):
-                raise ValueError(f"{name} must be {_wanted(kinds[name])}, got {_got(value, kinds[name], name)}")
+            kind = function.__annotations__.get(name, Any)
+            if not _fits(value, kind):
+                raise ValueError(f"{name} must be {_wanted(kind)}, got {_got(value, kind, name)}")
         return function(*args, **kwargs)
 
     return wrapper
+
+
+def _fits(value: object, kind: Any) -> bool:
+    whole, parts = get_origin(kind), get_args(kind)
+    if kind is Any or isinstance(kind, str):  # the latter is a name that is imported only to draw
+        return True
+    if isinstance(kind, UnionType):
+        return any(_fits(value, part) for part in parts)
+    if whole is tuple and parts[-1] is not Ellipsis:
+        return isinstance(value, tuple | list) and len(value) == len(parts) and all(map(_fits, value, parts))
+    if whole in (list, tuple, Sequence):
+        if not isinstance(value, Sequence) or isinstance(value, str):
+            return False
+        alike = get_origin(parts[0]) is None and not _shapes(parts[0])  # one of each type tells, be there a million
+        return all(_fits(part, parts[0]) for part in ({type(v): v for v in value}.values() if alike else value))
+    if isinstance(value, bool):
+        return kind in (bool, object)
+    return isinstance(value, {int: Integral, float: Real, dict: Mapping}.get(whole or kind, whole or kind))
 
 
 def _shapes(kind: Any) -> list[type[AbstractArray]]:
@@ -43,30 +65,39 @@ def _shapes(kind: Any) -> list[type[AbstractArray]]:
     return [shape for part in get_args(kind) for shape in _shapes(part)]
 
 
-def _fits(value: object, kind: Any) -> bool:
-    if get_origin(kind) is Sequence:
-        return isinstance(value, Sequence) and all(_fits(part, get_args(kind)[0]) for part in value)
-    if parts := get_args(kind):
-        return any(_fits(value, part) for part in parts)
-    return isinstance(value, int | float if kind is float else kind)
-
-
 def _wanted(kind: Any) -> str:
     """An annotation in words."""
-    several = "a list of " * (get_origin(kind) is Sequence)
-    parts = (f"({', '.join(shape.dim_str.split())}){DTYPES.get(shape.dtype.__name__, '')}" for shape in _shapes(kind))
-    return several + " or ".join(parts)
+    whole, parts = get_origin(kind), get_args(kind)
+    if isinstance(kind, UnionType):
+        return " or ".join(_wanted(part) for part in parts if part is not NoneType)
+    if whole in (list, Sequence):
+        return f"a list of {_wanted(parts[0])}"
+    if whole is tuple:
+        return f"({', '.join('...' if part is Ellipsis else getattr(part, '__name__', str(part)) for part in parts)})"
+    for shape in _shapes(kind):
+        return f"({', '.join(shape.dim_str.split())}){DTYPES.get(shape.dtype.__name__, '')}"
+    name = (whole or kind).__name__
+    return f"a{'n' * (name[0] in 'aeio')} {name}"
 
 
 def _got(value: object, kind: Any, name: str) -> str:
     """A value in words; and what makes a batch of one image."""
-    if isinstance(value, list | tuple) and get_origin(kind) is Sequence:
+    if isinstance(value, list | tuple) and get_origin(kind) in (list, Sequence):
         kind = get_args(kind)[0]
         value = next((part for part in value if not _fits(part, kind)), value)
-    if not isinstance(value, Tensor):
-        return f"a {type(value).__name__}"
-    one_less = any(shape.dim_str.startswith("b ") and _fits(value[None], shape) for shape in _shapes(kind))
-    return f"{value.dtype} of {tuple(value.shape)}" + f"; {name}[None] is a batch of 1" * one_less
+    if isinstance(value, Tensor):
+        one_less = any(shape.dim_str.startswith("b ") and _fits(value[None], shape) for shape in _shapes(kind))
+        return f"{value.dtype} of {tuple(value.shape)}" + f"; {name}[None] is a batch of 1" * one_less
+    is_short = value is None or isinstance(value, str | int | float | tuple | list | dict)
+    return textwrap.shorten(repr(value), 80) if is_short else f"a {type(value).__name__}"
+
+
+def check_fields(name: str, entry: Mapping[str, object], kinds: Mapping[str, Any]) -> None:
+    """Raise a ValueError unless ``entry`` has a value of each kind, an annotation; what may be None may be lacking."""
+    for field, kind in kinds.items():
+        if not _fits(value := entry.get(field), kind):
+            got = _got(value, kind, field) if field in entry else f"only {[*entry]}"
+            raise ValueError(f"{name} must have {field}, {_wanted(kind)}; got {got}")
 
 
 def to_pair(name: str, size: int | tuple[int, int]) -> tuple[int, int]:
@@ -99,6 +130,12 @@ def check_number(name: str, value: float, low: float) -> None:
     """Raise a ValueError unless ``value`` is a finite number of at least ``low``."""
     if not _is_number(value) or not low <= value < math.inf:
         raise ValueError(f"{name} must be a finite number of at least {low}, got {value!r}")
+
+
+def check_finite(name: str, values: Tensor) -> None:
+    """Raise a ValueError if one of the values is NaN or infinite."""
+    if bad := int((~values.isfinite()).sum()):
+        raise ValueError(f"{name} must be finite, got NaN or infinity in {bad} of {values.numel()} places")
 
 
 def check_divisible(name: str, value: int, by_name: str, by: int) -> None:

@@ -10,6 +10,7 @@ from vit_tutorial.config import ViTConfig
 from vit_tutorial.encoder import Block
 from vit_tutorial.model import ViT
 from vit_tutorial.patches import patchify, unpatchify
+from vit_tutorial.validate import checked
 
 
 class PostNormBlock(Block):
@@ -105,6 +106,7 @@ class Shuffled(nn.Module):
         return self.model(unpatchify(patches, self.patch_size, self.grid_size))
 
 
+@checked
 def resnet_like(config: ViTConfig) -> ResNet:
     """The widest :class:`ResNet` with at most as many parameters as the config's ViT."""
 

@@ -15,6 +15,7 @@ from vit_tutorial.config import ViTConfig
 from vit_tutorial.encoder import Block
 from vit_tutorial.model import ViT, init_weights
 from vit_tutorial.patches import PatchEmbed
+from vit_tutorial.validate import checked
 
 History = Sequence[dict[str, float]]
 
@@ -351,6 +352,7 @@ PATIENTS = {
 }
 
 
+@checked
 def make_patient(name: str, config: ViTConfig) -> nn.Module:
     """A patient's model by name, or the ``ViT`` for ``"healthy"``. Set the random seed beforehand.
 

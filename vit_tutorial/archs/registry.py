@@ -11,7 +11,7 @@ from vit_tutorial.archs.baselines import Shuffled, post_norm, resnet_like
 from vit_tutorial.archs.patients import PATIENTS, SoftmaxHead, last_epoch
 from vit_tutorial.config import ViTConfig
 from vit_tutorial.model import ViT
-from vit_tutorial.validate import check_option
+from vit_tutorial.validate import check_option, checked
 
 Builder = Callable[[ViTConfig], nn.Module]
 
@@ -47,6 +47,7 @@ FIELDS |= {f"modern:{name}": fields for name, fields in modern.FIELDS.items()}
 OWN_WEIGHTS = {name for name in ARCHS if "resnet" in name or "shuffled" in name} | {"patient:per-head slices"}
 
 
+@checked
 def check_arch(arch: str, config: ViTConfig) -> None:
     """Check that an architecture can be built from a config, and that the config describes it.
 

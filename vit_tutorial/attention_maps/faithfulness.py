@@ -3,10 +3,9 @@
 import torch
 from einops import reduce, repeat
 from jaxtyping import Bool, Float, Int64
-from torch import Tensor
+from torch import Tensor, nn
 
 from vit_tutorial.attention_maps.maps import check_chosen, check_ours, gradients_on
-from vit_tutorial.model import ViT
 from vit_tutorial.validate import check_divisible, check_tiles, checked, to_pair, working_dtype
 
 
@@ -100,7 +99,7 @@ def hide_patches(
 
 @checked
 def patch_saliency(
-    model: ViT, images: Float[Tensor, "b c H W"], classes: Int64[Tensor, " b"]
+    model: nn.Module, images: Float[Tensor, "b c H W"], classes: Int64[Tensor, " b"]
 ) -> Float[Tensor, "b gh gw"]:
     """How much the logit of a class depends on each patch: gradient × pixel, without its sign, summed over the patch.
 

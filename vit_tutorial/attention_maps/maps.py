@@ -158,7 +158,7 @@ def attention_rollout(maps: Sequence[Float[Tensor, "b h n n"]]) -> Float[Tensor,
 
 @checked
 def attention_gradients(
-    model: ViT, images: Float[Tensor, "b c H W"], classes: Int64[Tensor, " b"] | None = None
+    model: nn.Module, images: Float[Tensor, "b c H W"], classes: Int64[Tensor, " b"] | None = None
 ) -> tuple[list[Float[Tensor, "b h n n"]], list[Float[Tensor, "b h n n"]]]:
     """Attention weights, and how much each of them raises the logit of a class.
 

@@ -15,7 +15,7 @@ from vit_tutorial.clinic.inputs import check_images, guess_patch_size, is_channe
 from vit_tutorial.clinic.report import Diagnosis, Finding
 from vit_tutorial.clinic.symptoms import CannotTell
 from vit_tutorial.clinic.trace import DoesNotRun, first_not_finite
-from vit_tutorial.validate import check_differentiable
+from vit_tutorial.validate import check_differentiable, checked
 
 # Each probe returns its evidence, or "" if it sees nothing, or raises CannotTell.
 TESTS: dict[str, tuple[Callable[[Anatomy], str], str]] = {
@@ -133,6 +133,7 @@ NOT_FINITE = "not finite"
 RANDOM = "random while evaluating"
 
 
+@checked
 def diagnose(
     model: nn.Module | None = None,
     images: Tensor | None = None,
@@ -196,8 +197,6 @@ def diagnose(
 
 
 def _diagnose(model: nn.Module, images: Tensor | None, patch_size: int | tuple[int, int] | None) -> Diagnosis:
-    if not isinstance(model, nn.Module):
-        raise ValueError(f"model must be an nn.Module, got {type(model).__name__}")
     check_differentiable(model)
     by_outputs = images is not None or not known_parts(model)
     tests = [*(TESTS_OF_OUTPUTS if by_outputs else ()), *TESTS, *TESTS_OF_ATTENTION]

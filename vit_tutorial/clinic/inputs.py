@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vit_tutorial.clinic.examined import random_like
 from vit_tutorial.clinic.symptoms import as_logits
 from vit_tutorial.clinic.trace import FAILURES, DoesNotRun
-from vit_tutorial.validate import to_pair
+from vit_tutorial.validate import check_finite, to_pair
 
 CHANNELS = (1, 3, 4)
 SIDES = (32, 28, 64, 224, 96, 128, 384, 256, 48, 16, 8)  # of images that are tried where the model says nothing
@@ -30,6 +30,7 @@ def check_images(images: Tensor) -> None:
     if images.ndim != 4 or len(images) < 2 or not images.is_floating_point():
         got = f"{tuple(images.shape)}, {images.dtype}"
         raise ValueError(f"images must be floating point, (b, c, H, W) with b at least 2; got {got}")
+    check_finite("images", images)
 
 
 def make_images(model: nn.Module) -> tuple[Float[Tensor, "b c H W"], bool]:

@@ -15,7 +15,7 @@ from torch.func import functional_call
 
 from vit_tutorial.archs.patients import History
 from vit_tutorial.patches import patchify, unpatchify
-from vit_tutorial.validate import to_pair
+from vit_tutorial.validate import check_finite, checked, to_pair
 
 SAME = 1e-4  # what rounding may change, as a fraction of the whole
 
@@ -66,8 +66,10 @@ def as_logits(output: object) -> Tensor:
     )
 
 
+@checked
 def outputs_are_probabilities(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
     """Whether every row of the model's outputs is at least 0 and sums to 1."""
+    check_finite("images", images)
     with evaluating(model), torch.no_grad():
         return are_probabilities(as_logits(model(images)))
 
@@ -78,8 +80,10 @@ def are_probabilities(outputs: Float[Tensor, "*b k"]) -> bool:
     return bool((outputs >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), rtol=SAME)
 
 
+@checked
 def images_are_independent(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
     """Whether the outputs for image 0 stay the same when all other images of the batch are exchanged."""
+    check_finite("images", images)
     others = images + torch.randn_like(images)
     others[0] = images[0]
     with evaluating(model), torch.no_grad():
@@ -87,8 +91,10 @@ def images_are_independent(model: nn.Module, images: Float[Tensor, "b c H W"]) -
     return torch.allclose(before, after, rtol=1e-4, atol=1e-5)
 
 
+@checked
 def any_batch_size(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
     """Whether each image gets the same outputs alone as in its row of the batch; an error for either is a no."""
+    check_finite("images", images)
     with evaluating(model), torch.no_grad():
         try:
             together = as_logits(model(images))
@@ -98,6 +104,7 @@ def any_batch_size(model: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
     return together.shape == alone.shape and torch.allclose(together, alone, rtol=1e-3, atol=1e-4)
 
 
+@checked
 def patch_order_matters(model: nn.Module, images: Float[Tensor, "b c H W"], patch_size: int | tuple[int, int]) -> bool:
     """Whether the outputs change when the patches of ``patch_size`` pixels are put in another order.
 
@@ -106,6 +113,7 @@ def patch_order_matters(model: nn.Module, images: Float[Tensor, "b c H W"], patc
     Raises:
         CannotTell: if the outputs are the same for every image, or the patches are the same in each of them.
     """
+    check_finite("images", images)
     ph, pw = to_pair("patch_size", patch_size)
     grid_size = (images.shape[2] // ph, images.shape[3] // pw)
     patches = patchify(images, patch_size)
@@ -127,6 +135,7 @@ def another_order(number: int) -> list[int]:
     return [following[patch] for patch in range(number)]
 
 
+@checked
 def dead_parameters(model: nn.Module, images: Float[Tensor, "b c H W"]) -> list[str]:
     """The names of the parameters on which the outputs do not depend.
 
@@ -145,6 +154,7 @@ def dead_parameters(model: nn.Module, images: Float[Tensor, "b c H W"]) -> list[
     return [name for name, gradient in zip(asked, gradients, strict=True) if gradient is None]
 
 
+@checked
 def dead_norms(model: nn.Module, images: Float[Tensor, "b c H W"]) -> list[str]:
     """The names of the LayerNorms on whose weight the outputs do not depend."""
     dead = set(dead_parameters(model, images))
@@ -166,13 +176,15 @@ def moved_by_patch(
     return moved > SAME * moved.max()
 
 
+@checked
 def patches_stay_together(embed: nn.Module, images: Float[Tensor, "b c H W"]) -> bool:
     """Whether changing the pixels of a patch changes exactly one token, for every patch.
 
     ``embed`` turns images into tokens ``(b, n, d)`` and has a ``patch_size``, (height, width). It does not matter
     which token changes.
     """
-    ph, pw = embed.patch_size
+    check_finite("images", images)
+    ph, pw = to_pair("the patch_size of embed", getattr(embed, "patch_size", None))
     patches = range((images.shape[2] // ph) * (images.shape[3] // pw))
     return all(moved_by_patch(embed, images, (ph, pw), patch).any(dim=1).sum() == 1 for patch in patches)
 
@@ -186,11 +198,14 @@ def count_dependencies(attention: Callable[[Tensor], Tensor], x: Float[Tensor, "
     return int((gradient != 0).any(dim=(0, 1)).sum())
 
 
+@checked
 def heads_see_everything(attention: nn.Module, x: Float[Tensor, "b n d"]) -> bool:
     """Whether each feature of the output depends on each feature of a token."""
+    check_finite("x", x)
     return all(count_dependencies(attention, x, number) == x.shape[-1] for number in range(x.shape[-1]))
 
 
+@checked
 def weights_sum_to_one(attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> bool:
     """Whether ``attend(q, k, v)`` returns means of the values: if all values are 1, so is every mean of them."""
     q, k = torch.randn(2, 2, 3, 5, 8)
@@ -215,6 +230,7 @@ def choices_of_epoch(select: Callable[[History], int]) -> list[int]:
     return choices
 
 
+@checked
 def chosen_without_the_test_set(select: Callable[[History], int]) -> bool:
     """Whether the choice of an epoch stays the same when only the test figures of a history change."""
     return len(set(choices_of_epoch(select))) == 1

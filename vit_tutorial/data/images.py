@@ -17,7 +17,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from vit_tutorial.data.headers import WORKERS, decoded, faults_of, state_of, stop_if_unreadable
-from vit_tutorial.validate import check_option
+from vit_tutorial.validate import check_fields, check_option, to_pair
 
 
 def _check_labels(labels: Tensor, num: int, classes: Sequence[str]) -> None:
@@ -97,6 +97,7 @@ class Dataset:
             shape = tuple(getattr(self.images, "shape", ()))
             raise ValueError(f"images must be bytes, torch.uint8 in 0..255, got {got} of {shape}, not (num, c, H, W)")
         _check_labels(self.labels, len(self.images), self.classes)
+        check_fields("a Dataset", vars(self), Dataset.__annotations__)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -176,7 +177,12 @@ class ImageFiles:
     trained_on: Bool[Tensor, " num"] | None = field(default=None, repr=False)
 
     def __post_init__(self):
+        if isinstance(self.files, str) or not isinstance(self.files, Sequence):
+            raise ValueError(f"files must be a tuple with the path of each image, got {self.files!r}")
         _check_labels(self.labels, len(self.files), self.classes)
+        check_fields("ImageFiles", vars(self), ImageFiles.__annotations__)
+        if self.img_size is not None:
+            to_pair("img_size", self.img_size)
 
     def __len__(self) -> int:
         return len(self.files)

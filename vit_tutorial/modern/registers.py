@@ -8,12 +8,13 @@ from torch import Tensor, nn
 
 from vit_tutorial.model import ViT
 from vit_tutorial.modern.tokens import ModernViT
-from vit_tutorial.validate import check_int, check_number
+from vit_tutorial.validate import check_int, check_number, checked
 
 Neuron = tuple[int, int]  # block, and feature behind its MLP's activation
 
 
 @torch.no_grad()
+@checked
 def register_neurons(
     model: ViT, images: Float[Tensor, "b c H W"], *, block: int, number: int, threshold: float = 3.0
 ) -> list[Neuron]:
@@ -61,6 +62,7 @@ def register_neurons(
     return [(int(i) // means.shape[1], int(i) % means.shape[1]) for i in order]
 
 
+@checked
 def with_test_time_register(model: ViT, neurons: Sequence[Neuron]) -> ModernViT:
     """A copy of a plain model with one register, into which some neurons fire instead of into patches.
 

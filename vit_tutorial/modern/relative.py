@@ -1,7 +1,5 @@
 """Relative positions: what a score owes to where the key is, seen from the query, rather than to where both are."""
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from einops import rearrange
@@ -10,7 +8,7 @@ from torch import Tensor, nn
 
 from vit_tutorial.attention import Attend, fused_attention, plain_attention
 from vit_tutorial.modern.blocks import ModernAttention
-from vit_tutorial.validate import check_int, to_pair, working_dtype
+from vit_tutorial.validate import check_int, checked, to_pair, working_dtype
 
 
 def relative_offsets(grid_size: int | tuple[int, int]) -> Int64[Tensor, "2 n n"]:
@@ -20,6 +18,7 @@ def relative_offsets(grid_size: int | tuple[int, int]) -> Int64[Tensor, "2 n n"]
     return places[:, :, None] - places[:, None]
 
 
+@checked
 def relative_position_index(grid_size: int | tuple[int, int], num_prefix_tokens: int = 0) -> Int64[Tensor, "n n"]:
     """Which row of a table of biases belongs to each pair of tokens: pairs with the same offset share a row.
 
@@ -35,6 +34,7 @@ def relative_position_index(grid_size: int | tuple[int, int], num_prefix_tokens:
     ``gen_relative_position_index``.
     """
     gh, gw = to_pair("grid_size", grid_size)
+    check_int("num_prefix_tokens", num_prefix_tokens, 0)
     rows, cols = relative_offsets((gh, gw))
     index = (rows + gh - 1) * (2 * gw - 1) + cols + gw - 1
     if num_prefix_tokens:
@@ -46,7 +46,35 @@ def relative_position_index(grid_size: int | tuple[int, int], num_prefix_tokens:
     return index
 
 
-class BiasedAttention(ModernAttention):
+class _RelativeAttention(ModernAttention):
+    """Attention whose ``_scores`` know the tokens' places: ``index`` has a row and a column for each of them."""
+
+    def __init__(self, dim: int, num_heads: int, *, attend: Attend = fused_attention, **options):
+        if attend not in (plain_attention, fused_attention):
+            raise ValueError(
+                f"attend must be plain_attention or fused_attention, got {attend!r}: relative positions join the "
+                "scores within attention, where another function of (q, k, v) has no place for them"
+            )
+        super().__init__(dim, num_heads, attend=attend, **options)
+
+    def _mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """The values as each query's weights mix them."""
+        return self._scores(q, k).softmax(dim=-1) @ v
+
+    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        if x.shape[1] != self.index.shape[-1]:
+            raise ValueError(
+                f"{x.shape[1]} tokens come in, but num_prefix_tokens and grid_size make {self.index.shape[-1]}: "
+                "relative positions need every patch, also in training"
+            )
+        return self.drop(self.proj(rearrange(self._mix(*self.project(x)), "b h n hd -> b n (h hd)")))
+
+    def weights(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n n"]:
+        """The attention weights on ``x``, ``(b, h, n, n)``."""
+        return self._scores(*self.project(x)[:2]).softmax(dim=-1)
+
+
+class BiasedAttention(_RelativeAttention):
     """Adds a learned bias to each score, one for every head and every offset from a query's patch to a key's.
 
     Args:
@@ -70,13 +98,9 @@ class BiasedAttention(ModernAttention):
         *,
         grid_size: int | tuple[int, int],
         num_prefix_tokens: int = 1,
-        qkv_bias: bool = True,
-        attend: Attend = fused_attention,
-        drop: float = 0.0,
-        qk_norm: Callable[[int], nn.Module] = nn.Identity,
+        **options,
     ):
-        _check_attend(attend)
-        super().__init__(dim, num_heads, qkv_bias=qkv_bias, attend=attend, drop=drop, qk_norm=qk_norm)
+        super().__init__(dim, num_heads, **options)
         gh, gw = to_pair("grid_size", grid_size)
         rows = (2 * gh - 1) * (2 * gw - 1) + 3 * bool(num_prefix_tokens)
         self.relative_position_bias_table = nn.Parameter(torch.zeros(rows, num_heads))
@@ -86,24 +110,16 @@ class BiasedAttention(ModernAttention):
         """The bias of every score."""
         return rearrange(self.relative_position_bias_table[self.index], "i j h -> h i j").contiguous()
 
-    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        _check_tokens(x, len(self.index))
-        q, k, v = self.project(x)
+    def _scores(self, q: Tensor, k: Tensor) -> Tensor:
+        return (q * q.shape[-1] ** -0.5) @ k.mT + self.bias().to(q.dtype)
+
+    def _mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if self.attend is fused_attention:
-            out = F.scaled_dot_product_attention(q, k, v, attn_mask=self.bias().to(q.dtype))
-        else:
-            out = self._weights(q, k) @ v
-        return self.drop(self.proj(rearrange(out, "b h n hd -> b n (h hd)")))
-
-    def weights(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n n"]:
-        """The attention weights on ``x``, ``(b, h, n, n)``."""
-        return self._weights(*self.project(x)[:2])
-
-    def _weights(self, q: Tensor, k: Tensor) -> Tensor:
-        return (q @ k.mT * q.shape[-1] ** -0.5 + self.bias().to(q.dtype)).softmax(dim=-1)
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=self.bias().to(q.dtype))
+        return super()._mix(q, k, v)
 
 
-class ShawAttention(ModernAttention):
+class ShawAttention(_RelativeAttention):
     """Adds a learned vector to each key, and one to each value, which depend on how far it is from the query's patch.
 
     Distances beyond ``max_distance`` count as that, so the vectors fit any grid. In two dimensions, the first half of
@@ -133,13 +149,9 @@ class ShawAttention(ModernAttention):
         grid_size: int | tuple[int, int],
         num_prefix_tokens: int = 1,
         max_distance: int = 2,
-        qkv_bias: bool = True,
-        attend: Attend = fused_attention,
-        drop: float = 0.0,
-        qk_norm: Callable[[int], nn.Module] = nn.Identity,
+        **options,
     ):
-        _check_attend(attend)
-        super().__init__(dim, num_heads, qkv_bias=qkv_bias, attend=attend, drop=drop, qk_norm=qk_norm)
+        super().__init__(dim, num_heads, **options)
         check_int("max_distance", max_distance, 0)
         head_dim = dim // num_heads
         if head_dim % 2:
@@ -156,22 +168,16 @@ class ShawAttention(ModernAttention):
         rows, cols = self.index
         return torch.cat([tables[0][rows], tables[1][cols]], dim=-1)
 
-    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        _check_tokens(x, self.index.shape[1])
-        q, k, v = self.project(x)
-        weights = self._weights(q, k)
-        out = weights @ v + torch.einsum("bhij,ijf->bhif", weights, self.vectors(self.rel_v).to(v.dtype))
-        return self.drop(self.proj(rearrange(out, "b h n hd -> b n (h hd)")))
+    def _scores(self, q: Tensor, k: Tensor) -> Tensor:
+        q = q * q.shape[-1] ** -0.5
+        return q @ k.mT + torch.einsum("bhif,ijf->bhij", q, self.vectors(self.rel_k).to(q.dtype))
 
-    def weights(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n n"]:
-        """The attention weights on ``x``, ``(b, h, n, n)``."""
-        return self._weights(*self.project(x)[:2])
-
-    def _weights(self, q: Tensor, k: Tensor) -> Tensor:
-        scores = q @ k.mT + torch.einsum("bhif,ijf->bhij", q, self.vectors(self.rel_k).to(q.dtype))
-        return (scores * q.shape[-1] ** -0.5).softmax(dim=-1)
+    def _mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        weights = self._scores(q, k).softmax(dim=-1)
+        return weights @ v + torch.einsum("bhij,ijf->bhif", weights, self.vectors(self.rel_v).to(v.dtype))
 
 
+@checked
 def resample_bias_table(
     table: Float[Tensor, "m h"],
     old_grid: int | tuple[int, int],
@@ -197,6 +203,7 @@ def resample_bias_table(
     Source: Liu et al. 2021; timm's ``resize_rel_pos_bias_table_simple``.
     """
     old, new = to_pair("old_grid", old_grid), to_pair("new_grid", new_grid)
+    check_int("num_prefix_tokens", num_prefix_tokens, 0)
     height, width = 2 * old[0] - 1, 2 * old[1] - 1
     extra = 3 * bool(num_prefix_tokens)
     if len(table) != height * width + extra:
@@ -210,19 +217,3 @@ def resample_bias_table(
     image = image.to(working_dtype("table", table))
     image = F.interpolate(image, size=(2 * new[0] - 1, 2 * new[1] - 1), mode="bicubic").to(table.dtype)
     return torch.cat([rearrange(image, "1 h rows cols -> (rows cols) h"), table[height * width :]])
-
-
-def _check_attend(attend: Attend) -> None:
-    if attend not in (plain_attention, fused_attention):
-        raise ValueError(
-            f"attend must be plain_attention or fused_attention, got {attend!r}: relative positions join the scores "
-            "within attention, where another function of (q, k, v) has no place for them"
-        )
-
-
-def _check_tokens(x: Tensor, number: int) -> None:
-    if x.shape[1] != number:
-        raise ValueError(
-            f"{x.shape[1]} tokens come in, but num_prefix_tokens and grid_size make {number}: relative positions need "
-            "every patch, also in training"
-        )

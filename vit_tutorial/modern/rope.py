@@ -9,12 +9,13 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_tutorial.validate import check_divisible, check_int, to_pair
+from vit_tutorial.validate import check_divisible, check_int, check_number, checked, to_pair
 
 PAIRS = "(f two)"  # (0, 1), (2, 3) … as in RoFormer, EVA and RoPE-ViT
 HALVES = "(two f)"  # feature i with i + hd/2, as in GPT-NeoX, Llama and DINOv3
 
 
+@checked
 def rotate(
     x: Float[Tensor, "*b n hd"], cos: Float[Tensor, "*h n f"], sin: Float[Tensor, "*h n f"], *, halves: bool = False
 ) -> Float[Tensor, "*b n hd"]:
@@ -59,6 +60,7 @@ def centred_coordinates(grid_size: int | tuple[int, int]) -> Float[Tensor, "n 2"
     return 2 * pi * ((2 * grid_coordinates(grid_size) + 1) / sides - 1)
 
 
+@checked
 def axial_angles(
     grid_size: int | tuple[int, int],
     head_dim: int,
@@ -85,6 +87,8 @@ def axial_angles(
     Source: Heo et al. 2024, "Rotary position embedding for Vision Transformer"; timm's
     ``RotaryEmbeddingCat`` with ``in_pixels=False``.
     """
+    check_int("head_dim", head_dim, 4)
+    check_number("theta", theta, 1)
     check_divisible("head_dim", head_dim, "the four parts: two features in a pair × row, column:", 4)
     frequencies = theta ** -(torch.arange(0, head_dim, 4, dtype=torch.float64) / head_dim)
     places = coordinates(to_pair("grid_size", grid_size))
@@ -116,6 +120,7 @@ class Rope(nn.Module):
         return rotate(x, self.cos, self.sin, halves=self.halves)
 
 
+@checked
 def axial_rope(
     num_heads: int,
     head_dim: int,
@@ -134,6 +139,7 @@ def axial_rope(
         num_heads: does not matter here.
         num_prefix_tokens: how many belong to no patch: class token and registers.
     """
+    check_int("num_prefix_tokens", num_prefix_tokens, 0)
     angles = axial_angles(grid_size, head_dim, theta=theta, coordinates=coordinates)
     return Rope(F.pad(angles, (0, 0, num_prefix_tokens, 0)), halves=halves)
 

@@ -14,7 +14,7 @@ from vit_tutorial.encoder import Mlp
 from vit_tutorial.model import ViT
 from vit_tutorial.modern.blocks import LayerNorm, ModernBlock
 from vit_tutorial.patches import PatchEmbed
-from vit_tutorial.validate import check_divisible, check_factory, check_fraction, check_int
+from vit_tutorial.validate import check_divisible, check_factory, check_fraction, check_int, checked
 
 
 class ConvStem(PatchEmbed):
@@ -137,6 +137,7 @@ class AttentionPoolLatent(nn.Module):
         return (x + self.mlp(self.norm(x))).squeeze(dim=1)
 
 
+@checked
 def without_registers(weights: Float[Tensor, "*b n n"], config: ViTConfig) -> Float[Tensor, "*b m m"]:
     """Attention weights of class token and patches alone, as what draws maps wants them.
 

@@ -8,7 +8,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from vit_tutorial.plots.colours import PALETTE
-from vit_tutorial.validate import check_tiles
+from vit_tutorial.validate import check_int, check_tiles, checked
 
 if TYPE_CHECKING:  # matplotlib takes longer to import than all of this package: whatever draws imports it then
     from matplotlib.axes import Axes
@@ -53,6 +53,7 @@ def use_style() -> None:
     )
 
 
+@checked
 def show_images(
     images: Shaped[Tensor, "b c H W"], titles: list[str] | None = None, columns: int = 4, size: float = 1.6
 ) -> "Figure":
@@ -67,11 +68,13 @@ def show_images(
     Raises:
         ValueError: if ``images`` has another shape or is empty, or there is not one title for each.
     """
-    if images.ndim != 4 or images.shape[1] not in (1, 3) or not len(images):
+    if images.shape[1] not in (1, 3) or not len(images):
         raise ValueError(f"images must be (b, c, H, W) with b at least 1 and c 1 or 3, got {tuple(images.shape)}")
     if titles and len(titles) != len(images):
         raise ValueError(f"there are {len(images)} images and {len(titles)} titles; they must be equally many")
+    check_int("columns", columns, 1)
     images, columns = images.detach(), min(columns, len(images))
+    images = images.float() if images.is_floating_point() else images
     rows = -(-len(images) // columns)
     fig, axes = subplots(rows, columns, figsize=(columns * size, rows * (size + 0.3 * bool(titles))), squeeze=False)
     for ax in axes.flat:
@@ -84,6 +87,7 @@ def show_images(
     return fig
 
 
+@checked
 def spread_patches(
     image: Shaped[Tensor, "c H W"], patch_size: int | tuple[int, int], gap: int = 4, paper: float = 1.0
 ) -> Shaped[Tensor, "c Hg Wg"]:
@@ -92,6 +96,7 @@ def spread_patches(
     Raises:
         ValueError: if the patches do not tile the image.
     """
+    check_int("gap", gap, 0)
     _, (ph, pw) = check_tiles(tuple(image.shape[1:]), patch_size)
     grid = rearrange(image, "c (gh ph) (gw pw) -> c gh gw ph pw", ph=ph, pw=pw)
     grid = torch.nn.functional.pad(grid, (0, gap, 0, gap), value=paper)
@@ -99,6 +104,7 @@ def spread_patches(
     return picture[:, :-gap, :-gap] if gap else picture
 
 
+@checked
 def heatmap(
     values: Float[Tensor, "rows cols"],
     ax: "Axes | None" = None,
@@ -110,13 +116,14 @@ def heatmap(
     """A matrix ``(rows, cols)`` as colours, with a scale over all its values that is labelled ``label``."""
     import matplotlib.pyplot as plt
 
-    values, ax = values.detach(), ax or plt.figure().gca()
+    values, ax = values.detach().float(), ax or plt.figure().gca()
     picture = ax.imshow(values.cpu().numpy(), cmap="viridis", aspect="auto", interpolation="nearest")
     ax.set(xlabel=xlabel, ylabel=ylabel)
     ax.figure.colorbar(picture, ax=ax, label=label)
     return ax
 
 
+@checked
 def confusion_matrix(matrix: Shaped[Tensor, "k k"], class_names: list[str], ax: "Axes | None" = None) -> "Axes":
     """Counts of true class (row) against predicted class (column): correct ones in blue, mistakes in orange.
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vit_tutorial.plots.colours import COLOURS, INKS, PALETTE
+from vit_tutorial.validate import checked
 
 PARTS = ("patches", "positions", "attention", "encoder", "model")
 
@@ -287,6 +288,7 @@ def _draw_model(pen: Pen, x: int, y: int) -> str:
     return "".join(out)
 
 
+@checked
 def model_diagram(part: str | None = None, marks: Mapping[str, int] | None = None) -> Diagram:
     """The Vision Transformer from image to class scores, one part highlighted.
 

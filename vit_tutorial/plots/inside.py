@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vit_tutorial.plots.basics import show_images, spread_patches, subplots
 from vit_tutorial.plots.colours import COLOURS, PALETTE
-from vit_tutorial.validate import check_divisible
+from vit_tutorial.validate import check_divisible, check_int, checked
 
 if TYPE_CHECKING:  # see basics.py
     from matplotlib.axes import Axes
@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # see basics.py
 DARKEST, LIGHTEST = 0.6, 0.95
 
 
+@checked
 def overlay_map(
     image: Shaped[Tensor, "c H W"],
     values: Float[Tensor, "gh gw"],
@@ -51,8 +52,8 @@ def overlay_map(
     import matplotlib.pyplot as plt
 
     low, high = limits
-    if not low < high:
-        raise ValueError(f"the limits of a colour scale must rise, got {low} and {high}")
+    if not -math.inf < low < high < math.inf:
+        raise ValueError(f"the limits of a colour scale must be finite and rise, got {low} and {high}")
     ax = ax or plt.figure().gca()
     sides = []
     for axis, pixels, patches in zip(("height", "width"), image.shape[1:], values.shape, strict=True):
@@ -60,7 +61,7 @@ def overlay_map(
         sides.append(pixels // patches)
     grey = image.float().mean(dim=0) / (255 if image.dtype == torch.uint8 else 1)
     ax.imshow(DARKEST + (LIGHTEST - DARKEST) * grey.cpu().numpy(), cmap="gray", vmin=0, vmax=1)
-    pixels = repeat(values, "gh gw -> (gh ph) (gw pw)", ph=sides[0], pw=sides[1])
+    pixels = repeat(values.float(), "gh gw -> (gh ph) (gw pw)", ph=sides[0], pw=sides[1])
     ax.set_title(title)
     ax.axis("off")
     return ax.imshow(pixels.cpu().numpy(), cmap=_thin_to_full(), vmin=low, vmax=high, interpolation="nearest")
@@ -74,6 +75,7 @@ def _thin_to_full() -> "Colormap":
     return LinearSegmentedColormap.from_list("attention", [(*colour, 0.0), (*colour, 0.95)])
 
 
+@checked
 def show_maps(
     images: Shaped[Tensor, "b c H W"],
     maps: Float[Tensor, "b gh gw"],
@@ -94,16 +96,18 @@ def show_maps(
         size: inches of a panel's side.
 
     Raises:
-        ValueError: if images, maps and titles are not equally many, the maps' grid does not divide the images, or the
-            limits do not rise.
+        ValueError: if images, maps and titles are not equally many, or there are none, the maps' grid does not divide
+            the images, or the limits do not rise.
     """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    if not len(images) == len(maps) == len(titles):
+    if not 0 < len(images) == len(maps) == len(titles):
         raise ValueError(
-            f"there are {len(images)} images, {len(maps)} maps and {len(titles)} titles; they must be equally many"
+            f"there are {len(images)} images, {len(maps)} maps and {len(titles)} titles; they must be equally many, "
+            "and at least 1"
         )
+    check_int("columns", columns, 1)
     columns, limits = min(columns, len(maps)), limits or (0.0, float(maps.max()) or 1.0)
     rows = math.ceil(len(maps) / columns)
     fig, axes = subplots(rows, columns, figsize=(columns * size + 0.9, rows * (size + 0.35)), squeeze=False)
@@ -116,6 +120,7 @@ def show_maps(
     return fig
 
 
+@checked
 def attention_grid(
     image: Shaped[Tensor, "c H W"],
     maps: Float[Tensor, "layers heads gh gw"],
@@ -131,6 +136,7 @@ def attention_grid(
     return show_maps(images, panels, titles, layers, limits=limits, size=1.35)
 
 
+@checked
 def distance_by_depth(
     distances: Float[Tensor, "layers heads"], everywhere: float | None = None, ax: "Axes | None" = None
 ) -> "Axes":
@@ -151,6 +157,7 @@ def distance_by_depth(
     return ax
 
 
+@checked
 def similarity_grid(
     table: Float[Tensor, "n d"], grid_size: tuple[int, int], title: str = "", ax: "Axes | None" = None
 ) -> "Axes":
@@ -182,6 +189,7 @@ def similarity_grid(
     return ax
 
 
+@checked
 def patch_filters(weight: Float[Tensor, "d c ph pw"], columns: int = 12) -> "Figure":
     """What the patch projection looks for, a picture for each of its outputs; grey is 0, and one scale fits all.
 
@@ -195,5 +203,6 @@ def patch_filters(weight: Float[Tensor, "d c ph pw"], columns: int = 12) -> "Fig
     """
     if weight.shape[1] not in (1, 3):
         raise ValueError(f"filters of 1 or 3 channels can be shown as colours, these have {weight.shape[1]}")
+    check_int("columns", columns, 1)
     weight = weight.detach()
     return show_images(0.5 + weight / (2 * weight.abs().max()), columns=columns, size=6 / columns)

@@ -1,10 +1,12 @@
 """Tables: HTML in a notebook, aligned text in a terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from html import escape
 from numbers import Real
 from typing import Any
+
+from vit_tutorial.validate import check_fields, checked
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ def _html(text: str) -> str:
     return escape(text.replace("'", "\N{RIGHT SINGLE QUOTATION MARK}"))
 
 
+@checked
 def table(caption: str, columns: dict[str, Sequence[Any]], formats: dict[str, str] | None = None) -> Table:
     """A table from its columns; the first one names the rows.
 
@@ -58,11 +61,12 @@ def table(caption: str, columns: dict[str, Sequence[Any]], formats: dict[str, st
         ValueError: if there is no column, the columns differ in length, or a format belongs to no column.
     """
     formats = formats or {}
-    lengths = {name: len(values) for name, values in columns.items()}
-    if not lengths or len(set(lengths.values())) != 1:
+    lengths = {name: len(values) if isinstance(values, Sized) else None for name, values in columns.items()}
+    if len(set(lengths.values()) - {None}) != 1 or None in lengths.values():
         raise ValueError(f"columns must be one or more, all of one length, got {lengths}")
     if unknown := formats.keys() - columns.keys():
         raise ValueError(f"formats {sorted(unknown)} belong to no column; there are {list(columns)}")
+    check_fields("formats", formats, dict.fromkeys(formats, str))
 
     def number(value: Any) -> bool:
         return isinstance(value, Real) and not isinstance(value, bool)

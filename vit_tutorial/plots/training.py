@@ -8,11 +8,16 @@ from tqdm import tqdm
 
 from vit_tutorial.plots.basics import subplots
 from vit_tutorial.plots.colours import COLOURS
+from vit_tutorial.validate import check_fields, check_int, checked
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+WHAT = ("loss", "accuracy")
+
+
+@checked
 def training_curves(history: Sequence[dict[str, float]], epochs: int | None = None) -> "Figure":
     """Loss on the left, accuracy on the right, after each epoch.
 
@@ -25,9 +30,12 @@ def training_curves(history: Sequence[dict[str, float]], epochs: int | None = No
     """
     if not history:
         raise ValueError("the history must have at least one epoch, got none")
+    check_int("epochs", len(history) if epochs is None else epochs, 1)
+    for entry in history:
+        check_fields("history", entry, {f"{part}_{what}": float for part in ("train", "val") for what in WHAT})
     ticks = range(1, len(history) + 1)
     fig, axes = subplots(1, 2, figsize=(6, 2.8))
-    for ax, what, factor in zip(axes, ("loss", "accuracy"), (1, 100), strict=True):
+    for ax, what, factor in zip(axes, WHAT, (1, 100), strict=True):
         for part, colour in (("train", COLOURS["other"]), ("val", COLOURS["ours"])):
             values = [factor * entry[f"{part}_{what}"] for entry in history]
             ax.plot(ticks, values, ".-", color=colour, label={"train": "training", "val": "validation"}[part])

@@ -23,7 +23,7 @@ from vit_tutorial.positions import resample_pos_embed
 from vit_tutorial.pretrained.models import with_eps
 from vit_tutorial.pretrained.parts import maker, unpacked, with_our_positions
 from vit_tutorial.pretrained.state_dicts import convert, from_state_dict, read_shape, with_parts
-from vit_tutorial.validate import check_option, to_pair
+from vit_tutorial.validate import check_option, checked, to_pair
 
 NAMES = WEIGHTS
 BLOCKS = (Block, ModernBlock, Attention, ModernAttention, nn.Identity)  # what adapt can make anew
@@ -127,6 +127,7 @@ def _from_file(state: dict[str, Tensor], img_size: int | tuple[int, int] | None,
     return with_parts(state, num_heads=num_heads, img_size=own_size)
 
 
+@checked
 def adapt(model: ViT, *, img_size: int | tuple[int, int] | None = None, num_classes: int | None = None) -> ViT:
     """A copy of ``model`` for another image size or other classes, or ``model`` itself where nothing changes.
 

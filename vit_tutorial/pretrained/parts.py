@@ -22,6 +22,7 @@ from vit_tutorial.modern import (
     SwiGLU,
 )
 from vit_tutorial.modern.blocks import LayerNorm
+from vit_tutorial.validate import check_kind
 
 # Names of weights that a plain ViT has not and ModernViT has.
 MODERN = re.compile(r"^reg_token$|^attn_pool\.|^blocks\.\d+\.(ls[12]\.gamma$|attn\.[qk]_norm\.|mlp\.fc1_[gx]\.)")
@@ -46,6 +47,7 @@ def read_shape(state: dict[str, Tensor], name: str) -> tuple[int, ...]:
         ValueError: if it has another number of axes, or one of length 0: such a tensor takes no bytes in a file,
             whatever its other axes claim.
     """
+    check_kind(name, state[name], Tensor)
     shape = tuple(state[name].shape)
     if len(shape) != SHAPES[name].count(",") + 1 or 0 in shape:
         raise ValueError(f"{name} must be the {SHAPES[name]}, got {shape}")

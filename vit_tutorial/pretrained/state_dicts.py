@@ -10,7 +10,7 @@ from torch import Tensor
 from vit_tutorial.config import PRESETS, ViTConfig
 from vit_tutorial.model import ViT
 from vit_tutorial.pretrained.parts import MODERN, maker, read_shape, unpacked, with_our_positions
-from vit_tutorial.validate import listed
+from vit_tutorial.validate import check_kind, checked, listed
 
 SHOWN = 4  # names in a message
 NEEDED = ("patch_embed.proj.weight", "pos_embed", "blocks.0.mlp.fc1.weight")  # for the sizes
@@ -98,6 +98,7 @@ def source_of(names: Iterable[str]) -> str:
     raise ValueError(f"these names of weights are {known}: {listed(names, SHOWN) or 'none at all'}. {advice}")
 
 
+@checked
 def convert(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
     """The same weights under our names, which are timm's; timm's and ours come back as they are.
 
@@ -110,6 +111,8 @@ def convert(state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
     """
     source = source_of(state_dict)
     table = {"torchvision's": TORCHVISION, "Hugging Face's": HUGGING_FACE}.get(source, {})
+    for name, value in state_dict.items():
+        check_kind(name, value, Tensor)
     converted = {rename(name, table): value for name, value in state_dict.items()}
     for name in [name for name in converted if ".attn.query." in name]:
         parts = [name.replace(".query.", f".{part}.") for part in ("query", "key", "value")]
@@ -144,6 +147,7 @@ def rename(name: str, table: dict[str, str]) -> str:
     return name
 
 
+@checked
 def read_config(
     state: dict[str, Tensor], *, num_heads: int | None = None, img_size: int | tuple[int, int] | None = None
 ) -> ViTConfig:
@@ -213,6 +217,7 @@ def _read_depth(state: dict[str, Tensor]) -> int:
     return len(found)
 
 
+@checked
 def from_state_dict(
     state_dict: dict[str, Tensor], *, num_heads: int | None = None, img_size: int | tuple[int, int] | None = None
 ) -> ViT:
@@ -257,6 +262,7 @@ def build(config: ViTConfig, state: dict[str, Tensor], make: Callable[[ViTConfig
     return model.eval()
 
 
+@checked
 def load_weights(model: ViT, state_dict: dict[str, Tensor]) -> None:
     """Copy weights under our names into ``model``: all of them, or none.
 
@@ -276,6 +282,7 @@ def _check_fit(model: ViT, state_dict: dict[str, Tensor]) -> None:
         lists = ", ".join(f"{len(names)} {word} ({listed(names, SHOWN)})" for word, names in sides.items() if names)
         raise ValueError(f"these weights do not fit: {lists}. {_cause(missing, unexpected, state_dict)}".strip())
     for name, value in wanted.items():
+        check_kind(name, state_dict[name], Tensor)
         if state_dict[name].shape != value.shape:
             raise ValueError(_misfit(name, tuple(state_dict[name].shape), tuple(value.shape), model.config))
 

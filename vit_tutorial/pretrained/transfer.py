@@ -12,7 +12,7 @@ from vit_tutorial.data import Dataset, ImageFiles
 from vit_tutorial.model import ViT
 from vit_tutorial.pretrained.load import adapt
 from vit_tutorial.training.loop import TrainConfig, fit, predict
-from vit_tutorial.validate import check_int
+from vit_tutorial.validate import check_finite, check_int, check_number, checked
 
 PENALTIES = tuple(10.0**power for power in range(-2, 5))
 SHARPNESS = (1.0, 2.0, 4.0, 8.0, 16.0)  # a probe's outputs are about −1 and 1; as logits they are too unsure
@@ -22,6 +22,7 @@ Images = Dataset | ImageFiles
 Trains = Callable[[str, nn.Parameter], bool]
 
 
+@checked
 def draw_per_class(dataset: Images, per_class: int, seed: int) -> tuple[Images, Images]:
     """``per_class`` images of each class, drawn with a seed: four fifths of them to train on, a fifth to validate.
 
@@ -39,10 +40,13 @@ def draw_per_class(dataset: Images, per_class: int, seed: int) -> tuple[Images, 
     return dataset[drawn[:, held_out:].flatten()], dataset[drawn[:, :held_out].flatten()]
 
 
+@checked
 def linear_probe(
     features: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], num_classes: int, ridge: float
 ) -> tuple[Float[Tensor, "k d"], Float[Tensor, " k"]]:
     """Weight and bias of the linear layer with the least squared error on targets −1 and 1, and a ridge penalty."""
+    check_number("ridge", ridge, 0)
+    check_finite("features", features)
     targets = 2 * torch.eye(num_classes, dtype=features.dtype)[labels] - 1
     mean, target_mean = features.mean(dim=0), targets.mean(dim=0)
     centred = features - mean
@@ -51,6 +55,7 @@ def linear_probe(
     return weight, target_mean - weight @ mean
 
 
+@checked
 def with_probe(model: ViT, train: Images, val: Images, config: TrainConfig) -> ViT:
     """A copy of ``model`` whose head is a linear probe: of those with each of ``PENALTIES`` the one best on ``val``.
 
@@ -92,6 +97,7 @@ def norms_and_biases(name: str, parameter: nn.Parameter) -> bool:
     return parameter.ndim == 1 or name.startswith("head.")
 
 
+@checked
 def fine_tune(model: ViT, train: Images, val: Images, config: TrainConfig, trains: Trains = everything) -> ViT:
     """A copy of ``model``, trained further.
 

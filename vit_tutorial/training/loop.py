@@ -24,6 +24,7 @@ from vit_tutorial.training.ema import EMA
 from vit_tutorial.training.optimizers import MuonWithAdamW, parameter_groups
 from vit_tutorial.validate import check_bool, check_fraction, check_int, check_kind, check_number, check_option, checked
 
+PRECISIONS = ("auto", "fp32", "bf16")
 AfterEpoch = Callable[[nn.Module, list[dict[str, float]]], None]
 
 
@@ -79,7 +80,7 @@ class TrainConfig:
         for name, allowed in (
             ("schedule", ("cosine", "constant")),
             ("optimizer", ("adamw", "adam", "muon")),
-            ("precision", ("auto", "fp32", "bf16")),
+            ("precision", PRECISIONS),
         ):
             check_option(name, getattr(self, name), allowed)
         for name, low in (("epochs", 1), ("batch_size", 1), ("seed", 0)):
@@ -95,6 +96,7 @@ class TrainConfig:
         check_kind("augment", self.augment, Augment)
 
 
+@checked
 def lr_at(step: int, total_steps: int, config: TrainConfig) -> float:
     """The learning rate of a step.
 
@@ -103,6 +105,8 @@ def lr_at(step: int, total_steps: int, config: TrainConfig) -> float:
         total_steps: of all epochs.
         config: the schedule.
     """
+    check_int("step", step, 0)
+    check_int("total_steps", total_steps, 1)
     if config.schedule == "constant":
         return config.lr
     warmup_steps = int(config.warmup * total_steps)
@@ -148,6 +152,7 @@ def loss_of(logits: Float[Tensor, "b k"], targets: Float[Tensor, "b k"], config:
     return F.cross_entropy(logits, targets, label_smoothing=config.label_smoothing)
 
 
+@checked
 def train_epoch(
     model: nn.Module,
     optimizer: torch.optim.Optimizer | MuonWithAdamW,
@@ -216,6 +221,7 @@ def train_epoch(
     return losses.sum().item() / sum(sizes), correct.item() / sum(sizes)
 
 
+@checked
 def in_bf16(device: torch.device | str, precision: str = "auto") -> bool:
     """Whether the forward pass and Muon's products are in bf16 on a device.
 
@@ -225,11 +231,13 @@ def in_bf16(device: torch.device | str, precision: str = "auto") -> bool:
     Everything else is fp32, with PyTorch's own settings: a GPU that has TF32 rounds what goes into a convolution, here
     the patch embedding, to 10 bits, unless ``torch.backends.cudnn.allow_tf32`` is false.
     """
+    check_option("precision", precision, PRECISIONS)
     if precision != "auto":
         return precision == "bf16"
     return torch.device(device).type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
+@checked
 def batches_of(num_images: int, epoch: int, config: TrainConfig) -> list[Int64[Tensor, " _"]]:
     """The indices of all images in the order of epoch ``epoch``, cut into batches; the last one may be smaller.
 
@@ -239,6 +247,7 @@ def batches_of(num_images: int, epoch: int, config: TrainConfig) -> list[Int64[T
     return [batch for batch in order.split(config.batch_size) if len(batch) >= rank_and_world()[1]]
 
 
+@checked
 def fit(
     model: nn.Module,
     train: Dataset | ImageFiles,
@@ -324,6 +333,7 @@ def fit(
     return history
 
 
+@checked
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer | MuonWithAdamW:
     """The config's optimizer, with decay on matrices only, or on everything."""
     betas = (0.9, config.beta2)
@@ -337,6 +347,7 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
 
 
 @torch.no_grad()
+@checked
 def predict(model: nn.Module, dataset: Dataset | ImageFiles, config: TrainConfig) -> Float[Tensor, "n k"]:
     """Logits for every image, in order, in evaluation mode and full precision.
 
@@ -356,6 +367,7 @@ def predict(model: nn.Module, dataset: Dataset | ImageFiles, config: TrainConfig
     return torch.cat(logits)
 
 
+@checked
 def evaluate(model: nn.Module, dataset: Dataset | ImageFiles, config: TrainConfig) -> dict[str, Any]:
     """How well a model does on a whole set; args are those of :func:`predict`.
 
@@ -387,6 +399,7 @@ def evaluate(model: nn.Module, dataset: Dataset | ImageFiles, config: TrainConfi
     return scores
 
 
+@checked
 def stop_unless_finite(losses: Float[Tensor, " steps"], epoch: int, config: TrainConfig) -> None:
     """Raise a FloatingPointError that names the first step of the epoch whose loss is not finite."""
     bad = (~losses.isfinite()).nonzero()

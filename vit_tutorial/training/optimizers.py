@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vit_tutorial.validate import check_int, checked
+from vit_tutorial.validate import check_int, check_number, checked
 
 # Looked up or added, not multiplied: positions of every kind, and tokens that are learned.
 NO_MATRICES = (
@@ -15,8 +15,10 @@ NO_MATRICES = (
 )  # fmt: skip
 
 
+@checked
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Two groups for the optimizer: matrices with decay; norms, biases, positions and learned tokens without."""
+    check_number("weight_decay", weight_decay, 0)
     decay, rest = [], []
     for name, parameter in model.named_parameters():
         is_matrix = parameter.ndim >= 2 and name.split(".")[-1] not in NO_MATRICES

@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 
-from vit_tutorial.validate import listed
+from vit_tutorial.validate import check_fields, checked, listed
 
 SHOWN = 10  # classes in a line
+OF_SCORES = {"confusion": Sequence[Sequence[int]]} | dict.fromkeys(("trained_on", "look_alikes"), int | None)
+OF_SCORES |= dict.fromkeys(("accuracy_without", "accuracy_unlike"), float | None)
 
 
+@checked
 def balanced_accuracy(confusion: Sequence[Sequence[int]]) -> float:
     """The accuracy of each class, averaged over the classes that have images.
 
@@ -14,15 +17,25 @@ def balanced_accuracy(confusion: Sequence[Sequence[int]]) -> float:
         confusion: a row for each true class, in it a count for each predicted one; see
             :func:`~vit_tutorial.training.evaluate`.
     """
+    _check_square(confusion)
     recalls = [row[label] / sum(row) for label, row in enumerate(confusion) if sum(row)]
     return sum(recalls) / len(recalls)
 
 
+@checked
 def never_answered(confusion: Sequence[Sequence[int]]) -> list[int]:
     """The classes that have images and are never predicted."""
+    _check_square(confusion)
     return [label for label, row in enumerate(confusion) if sum(row) and not sum(each[label] for each in confusion)]
 
 
+def _check_square(confusion: Sequence[Sequence[int]]) -> None:
+    counts = [count for row in confusion for count in row]
+    if {len(row) for row in confusion} != {len(confusion)} or min(counts) < 0 or not any(counts):
+        raise ValueError(f"confusion must have k counts for each of k classes, of one image at least; got {confusion}")
+
+
+@checked
 def interval(right: int, total: int) -> tuple[float, float]:
     """Between which accuracies the true one lies, with a confidence of 95 %, if ``right`` of ``total`` were right.
 
@@ -33,6 +46,7 @@ def interval(right: int, total: int) -> tuple[float, float]:
     return tuple(binomtest(right, total).proportion_ci(0.95, "wilson"))
 
 
+@checked
 def explain(scores: dict, classes: Sequence[str], split: str = "test") -> list[str]:
     """What belongs beside an accuracy, in lines.
 
@@ -41,14 +55,19 @@ def explain(scores: dict, classes: Sequence[str], split: str = "test") -> list[s
         classes: the classes' names, in order.
         split: what the images are called.
     """
-    confusion = scores["confusion"]
+    check_fields("scores", scores, OF_SCORES)
+    confusion, balanced = scores["confusion"], balanced_accuracy(scores["confusion"])
+    if len(classes) != len(confusion):
+        raise ValueError(f"{len(confusion)} rows of counts need a class each, got {len(classes)} classes")
+    if "trained_on" in scores and "accuracy_without" not in scores:
+        raise ValueError(f"scores must have accuracy_without beside trained_on, got {scores}")
     counts = [sum(row) for row in confusion]
     largest, total = max(range(len(counts)), key=counts.__getitem__), sum(counts)
     always = f"always saying {classes[largest]!r}, the largest class, would give {counts[largest] / total:.2%}"
     low, high = interval(sum(row[label] for label, row in enumerate(confusion)), total)
     lines = [
         f"95% interval {low:.1%} to {high:.1%}, of {total:,} images; "
-        f"balanced accuracy {balanced_accuracy(confusion):.2%}, the mean over the classes; {always}"
+        f"balanced accuracy {balanced:.2%}, the mean over the classes; {always}"
     ]
     if silent := never_answered(confusion):
         named = [f"{classes[label]!r} ({counts[label]:,} {split} image{'s' * (counts[label] > 1)})" for label in silent]

@@ -10,52 +10,75 @@ from torch import Tensor
 
 from vit_tutorial.metrics import recipe_from_dict
 from vit_tutorial.plots.tables import Table, table
+from vit_tutorial.validate import check_fields, check_option, checked
 from vit_tutorial.what_matters.sweeps import effect_interval
 from vit_tutorial.what_matters.variants import CHANGES, FRACTIONS
 
 SPLITS = {"test": "test", "val": "validation"}
 
 
+def _with(rows: Sequence[dict], **kinds: type) -> Sequence[dict]:
+    """The rows, each of which has values of these kinds.
+
+    Raises:
+        ValueError: if one has not.
+    """
+    for row in rows:
+        check_fields("a row", row, kinds)
+    return rows
+
+
+def _runs(rows: Sequence[dict], variant: str, **kinds: type) -> Sequence[dict]:
+    return _with([row for row in _with(rows, variant=str) if row["variant"] == variant], **kinds)
+
+
+@checked
 def accuracies(rows: Sequence[dict], variant: str, split: str = "val") -> Float[Tensor, " n"]:
     """A variant's accuracies in per cent, one for each of its runs among the rows of a sweep.
 
     Args:
         split: ``"val"`` or ``"test"``.
     """
-    return 100 * torch.tensor([row[f"{split}_accuracy"] for row in rows if row["variant"] == variant]).double()
+    check_option("split", split, SPLITS)
+    name = f"{split}_accuracy"
+    return 100 * torch.tensor([row[name] for row in _runs(rows, variant, **{name: float})]).double()
 
 
+@checked
 def single_changes(rows: Sequence[dict]) -> dict[str, str]:
     """What the book calls the changes of a single thing that a sweep has runs of, by their variants."""
-    there = {row["variant"] for row in rows}
+    there = {row["variant"] for row in _with(rows, variant=str)}
     return {name: words for kind in CHANGES.values() for name, words in kind.items() if name in there}
 
 
+@checked
 def gains(rows: Sequence[dict], variant: str, base: str = "base", split: str = "val") -> Float[Tensor, " n"]:
     """How many points each run of a variant is above the base's run with the same seed, where there is one."""
+    check_option("split", split, SPLITS)
+    name = f"{split}_accuracy"
     ours, theirs = (
-        {row["seed"]: 100 * row[f"{split}_accuracy"] for row in rows if row["variant"] == name}
-        for name in (base, variant)
+        {row["seed"]: 100 * row[name] for row in _runs(rows, which, **{"seed": int, name: float})}
+        for which in (base, variant)
     )
     return torch.tensor([theirs[seed] - ours[seed] for seed in sorted(ours.keys() & theirs.keys())]).double()
 
 
+@checked
 def same_training(rows: Sequence[dict], variant: str, base: str = "base") -> bool:
     """Whether two recipes differ in nothing but EMA, which averages weights and changes no step.
 
     Then runs with equal seeds are one and the same, and only a comparison seed by seed makes sense.
     """
-    found = [next((row for row in rows if row["variant"] == name), None) for name in (base, variant)]
-    if None in found:
-        return False
-    ours, theirs = (replace(recipe_from_dict(row["recipe"]), seed=0, ema=0.0) for row in found)
-    return ours == theirs
+    found = [_runs(rows, name, recipe=dict)[:1] for name in (base, variant)]
+    ours, theirs = ([replace(recipe_from_dict(row["recipe"]), seed=0, ema=0.0) for row in each] for each in found)
+    return ours == theirs != []
 
 
 def _is_by_seed(rows: Sequence[dict], variant: str, base: str, by_seed: bool | None) -> bool:
     return same_training(rows, variant, base) if by_seed is None else by_seed
 
 
+@checked
 def effect(
     rows: Sequence[dict], variant: str, base: str = "base", split: str = "val", *, by_seed: bool | None = None
 ) -> tuple[float, float, float]:
@@ -83,6 +106,7 @@ def effect(
     return effect_interval(ours, theirs)
 
 
+@checked
 def p_value(
     rows: Sequence[dict], variant: str, base: str = "base", split: str = "val", *, by_seed: bool | None = None
 ) -> float:
@@ -103,11 +127,13 @@ def p_value(
     return float(stats.ttest_ind(theirs.numpy(), ours.numpy(), equal_var=False).pvalue)
 
 
+@checked
 def excludes_zero(effect: tuple[float, float, float]) -> bool:
     """Whether an effect's interval excludes 0; False without an interval."""
     return effect[1] > 0 or effect[2] < 0
 
 
+@checked
 def effect_text(effect: tuple[float, float, float]) -> str:
     """An effect such as ``+1.2 ± 0.4 *``; the star says that the interval excludes 0. Empty without a run."""
     middle, low, high = effect
@@ -117,19 +143,22 @@ def effect_text(effect: tuple[float, float, float]) -> str:
     return text.replace("-", "−") + " *" * excludes_zero(effect)
 
 
+@checked
 def seconds(rows: Sequence[dict], variant: str) -> float | None:
     """Seconds of a variant's fastest run, on the machine that made most runs of the sweep; None without one.
 
     Runs on a fraction of the images take as many steps, and count.
     """
-    devices = [row["device"] for row in rows]
+    devices = [row["device"] for row in _with(rows, variant=str, device=str)]
     machines = sorted({row["device"] for row in rows if row["variant"] == "base"})
     common = max(machines, key=devices.count, default=None)
     prefix = "" if variant == "base" else f"{variant}-"
     alike = {variant, *(f"{prefix}fraction-{percent}" for percent in FRACTIONS)}
-    return min((row["seconds"] for row in rows if row["device"] == common and row["variant"] in alike), default=None)
+    found = _with([row for row in rows if row["device"] == common and row["variant"] in alike], seconds=float)
+    return min((row["seconds"] for row in found), default=None)
 
 
+@checked
 def compare(caption: str, sweeps: Mapping[str, Sequence[dict]], variants: Sequence[str], base: str = "base") -> Table:
     """A table of variants below their base: effects, mean accuracies in per cent, number of runs, seconds.
 
@@ -139,7 +168,7 @@ def compare(caption: str, sweeps: Mapping[str, Sequence[dict]], variants: Sequen
     """
     columns = {name: [] for name in ("run", "test: effect", "val: effect", "test, %", "val, %", "runs", "s")}
     for label, rows in sweeps.items():
-        there = [variant for variant in variants if any(row["variant"] == variant for row in rows)]
+        there = [variant for variant in variants if len(accuracies(rows, variant))]
         for variant in (base, *there) if there else ():
             cells = [f"{label}, {base}" if variant == base else variant]
             cells += ["" if variant == base else effect_text(effect(rows, variant, base, split)) for split in SPLITS]
