@@ -21,6 +21,7 @@ from vit_tutorial import (
     plain_attention,
     resample_pos_embed,
 )
+from vit_tutorial.archs import FIELDS, dinov3, vit5
 from vit_tutorial.attention_maps import attention_distance, attention_gradients, attention_map, record_attention
 from vit_tutorial.clinic import TESTS_OF_ATTENTION, attention_over_queries, attention_scaled_by_dim
 from vit_tutorial.modern import (
@@ -32,13 +33,10 @@ from vit_tutorial.modern import (
     ModernBlock,
     ModernViT,
     RMSNorm,
-    Rope,
     SequencePool,
     ShawAttention,
     SwiGLU,
-    axial_angles,
     axial_rope,
-    centred_coordinates,
     without_registers,
 )
 from vit_tutorial.speed import training_flops
@@ -46,28 +44,7 @@ from vit_tutorial.training.optimizers import MuonWithAdamW, parameter_groups
 
 SIZES = {"img_size": (24, 16), "patch_size": 4, "in_chans": 3, "num_classes": 5, "embed_dim": 24, "depth": 2}
 CONFIG = ViTConfig(**SIZES, num_heads=3, qkv_bias=False)
-
-
-def dinov3(config: ViTConfig, mlp=Mlp) -> ModernViT:
-    """LayerScale, four registers, and no positions but the rotary ones; the large ones have SwiGLU."""
-    places = {"grid_size": config.grid_size, "coordinates": centred_coordinates, "halves": True}
-    attn = partial(ModernAttention, rope=partial(axial_rope, num_prefix_tokens=1 + 4, **places))
-    norm = partial(nn.LayerNorm, eps=1e-5)
-    block = partial(ModernBlock, attn=attn, mlp=mlp, norm=norm, init_values=1e-5)
-    return ModernViT(replace(config, pos_embed="none"), block=block, norm=norm, reg_tokens=4)
-
-
-def vit5(config: ViTConfig) -> ModernViT:
-    """LayerScale, RMSNorm, QK-norm, rotary and learned positions, four registers with places of their own."""
-
-    def rope(num_heads: int, head_dim: int) -> Rope:
-        nowhere = torch.zeros(1, head_dim // 2)  # the class token
-        registers = axial_angles((2, 2), head_dim, theta=100.0)
-        return Rope(torch.cat([nowhere, registers, axial_angles(config.grid_size, head_dim, theta=10000.0)]))
-
-    attn = partial(ModernAttention, qk_norm=RMSNorm, rope=rope)
-    block = partial(ModernBlock, attn=attn, norm=RMSNorm, init_values=1e-4)
-    return ModernViT(config, block=block, norm=RMSNorm, reg_tokens=4)
+ROTARY_ONLY = replace(CONFIG, pos_embed="none")  # as DINOv3 has it
 
 
 def _shake(module):
@@ -98,7 +75,7 @@ def test_dinov3_equals_timm_s(mlp):
         name.replace("gamma_1", "ls1.gamma").replace("gamma_2", "ls2.gamma"): value
         for name, value in theirs.state_dict().items()
     }
-    ours = dinov3(CONFIG, mlp).eval()
+    ours = dinov3(ROTARY_ONLY, mlp).eval()
     ours.load_state_dict(state, strict=True)
     images = _images()
     assert_close(ours(images), theirs(images), rtol=1e-4, atol=1e-4)
@@ -167,7 +144,7 @@ def test_vit5_has_the_parts_that_its_paper_lists():
 
 @pytest.mark.parametrize("make", [dinov3, vit5])
 def test_both_run_on_48_pixels_after_32(make):
-    small, large = (replace(CONFIG, img_size=size) for size in (32, 48))
+    small, large = (replace(CONFIG, img_size=size, **FIELDS[f"modern:{make.__name__}"]) for size in (32, 48))
     state = make(small).state_dict()
     if "pos_embed" in state:
         state["pos_embed"] = resample_pos_embed(state["pos_embed"], small.grid_size, large.grid_size)
@@ -180,7 +157,7 @@ def test_both_run_on_48_pixels_after_32(make):
 
 @pytest.mark.parametrize("make", [dinov3, vit5])
 def test_every_parameter_learns_and_the_plain_model_starts_as_it_did(make):
-    model = make(CONFIG)
+    model = make(replace(CONFIG, **FIELDS[f"modern:{make.__name__}"]))
     model(_images()).square().sum().backward()
     assert all(parameter.grad.norm() > 0 for parameter in model.parameters())
     torch.manual_seed(3)
@@ -203,7 +180,7 @@ def _models() -> dict[str, ModernViT]:
     }
     make, mean = partial(ModernViT, reg_tokens=4), replace(CONFIG, pool="mean")
     models = {name: make(CONFIG, block=partial(ModernBlock, attn=attn)) for name, attn in attentions.items()}
-    models |= {"DINOv3": dinov3(CONFIG), "DINOv3, gated": dinov3(CONFIG, SwiGLU), "ViT-5": vit5(CONFIG)}
+    models |= {"DINOv3": dinov3(ROTARY_ONLY), "DINOv3, gated": dinov3(ROTARY_ONLY, SwiGLU), "ViT-5": vit5(CONFIG)}
     models["SeqPool and a stem"] = make(mean, patch_embed=ConvStem, attn_pool=SequencePool)
     models["MAP head"] = make(mean, attn_pool=partial(AttentionPoolLatent, num_heads=3))
     models["patch dropout"] = make(CONFIG, patch_drop=0.5)

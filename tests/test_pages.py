@@ -10,6 +10,7 @@ from _ext.cards import minutes
 from notebook_rules import NOTEBOOKS, ROOT, code_of, page
 
 from vit_tutorial import PRESETS
+from vit_tutorial.archs import MODERN
 from vit_tutorial.cli import duration
 from vit_tutorial.clinic import PATIENTS
 from vit_tutorial.data import data_root
@@ -75,7 +76,7 @@ def test_running_it_names_the_folder_of_the_data(monkeypatch):
     assert data_root() == Path(default).expanduser()
 
 
-@pytest.mark.parametrize("names", [PRESETS, SWEEPS, PATIENTS], ids=["PRESETS", "SWEEPS", "PATIENTS"])
+@pytest.mark.parametrize("names", [PRESETS, SWEEPS, PATIENTS, MODERN], ids=["PRESETS", "SWEEPS", "PATIENTS", "MODERN"])
 def test_the_api_page_lists_the_names(names):
     assert f"Names: {', '.join(f'`{name}`' for name in names)}.\n" in page("book/api.md")
 

@@ -38,9 +38,9 @@ def _torch_zeros(model: ViT) -> None:
 
 
 def _normal(model: ViT) -> None:
-    """Every matrix, the class token and the positions normal with std 0.02; biases zero."""
+    """Every matrix, the learned tokens and positions normal with std 0.02, but no frequencies; biases zero."""
     for name, parameter in model.named_parameters():
-        if parameter.ndim > 1:
+        if parameter.ndim > 1 and not name.endswith("freqs"):
             torch.nn.init.normal_(parameter, std=0.02)
         elif name.endswith("bias"):
             torch.nn.init.zeros_(parameter)
@@ -112,7 +112,8 @@ class Recipe(TrainConfig):
         dataset: name of the data set; see ``vit_tutorial.data.load_dataset``.
         model: the model's sizes. Images are resized to its ``img_size``, once, before training.
         arch: what is built from these sizes, one of ``vit_tutorial.archs.ARCHS``: ``"vit"``, ``"post-norm"``,
-            ``"resnet"`` with as many parameters, ``"shuffled-pixels"``, ``"patient:NAME"`` of the clinic, ...
+            ``"resnet"`` with as many parameters, ``"shuffled-pixels"``, ``"patient:NAME"`` of the clinic,
+            ``"modern:NAME"`` with one of today's parts, ...
         init: initialization, one of ``INITS``; the model's own, unless a published tutorial has another or a sweep
             found a better one.
         fraction: of the training images to use, drawn with the seed; each is seen 1 / fraction times per epoch.

@@ -28,7 +28,7 @@ class LayerScale(nn.Module):
     Raises:
         ValueError: if ``init_values`` is negative.
 
-    Source: Touvron et al. 2021, "Going deeper with image Transformers", section 2.
+    Source: Touvron et al. 2021, "Going deeper with image Transformers".
     """
 
     def __init__(self, dim: int, init_values: float = 1e-5):
@@ -50,7 +50,7 @@ class RMSNorm(nn.RMSNorm):
     Shapes:
         ``(..., dim)`` to ``(..., dim)``.
 
-    Source: Zhang and Sennrich 2019, "Root mean square layer normalization", equation 4; timm's ``RmsNorm``.
+    Source: Zhang and Sennrich 2019, "Root mean square layer normalization"; timm's ``RmsNorm``.
     """
 
     def __init__(self, dim: int, eps: float = NORM_EPS):
@@ -79,8 +79,8 @@ class SwiGLU(nn.Module):
     Raises:
         ValueError: if ``hidden_dim`` is not an int of at least 1.
 
-    Source: Shazeer 2020, "GLU variants improve Transformer", equation 6; timm's ``SwiGLU``, and its ``SwiGLUPacked``
-    with ``fc1_g`` and ``fc1_x`` on top of each other in one ``fc1``.
+    Source: Shazeer 2020, "GLU variants improve Transformer"; timm's ``SwiGLU``, and its ``SwiGLUPacked`` with
+    ``fc1_g`` and ``fc1_x`` on top of each other in one ``fc1``.
     """
 
     def __init__(self, dim: int, hidden_dim: int, *, act: str = "silu", drop: float = 0.0):
@@ -109,7 +109,7 @@ class ModernAttention(Attention):
         ValueError: if ``qk_norm`` or ``rope`` is a module, not what makes one.
 
     Source: for the norms Henry et al. 2020, "Query-key normalization for transformers", and Dehghani et al. 2023,
-    "Scaling Vision Transformers to 22 billion parameters", section 2; names as in timm's ``AttentionRope``.
+    "Scaling Vision Transformers to 22 billion parameters"; names as in timm's ``AttentionRope``.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ def register_neurons(
     Raises:
         ValueError: if there are no outliers, no such block, or an MLP without ``act``.
 
-    Source: Jiang et al. 2025, "Vision Transformers don't need trained registers", algorithm 1.
+    Source: Jiang et al. 2025, "Vision Transformers don't need trained registers".
     """
     check_int("number", number, 1)
     check_number("threshold", threshold, 1)

@@ -31,7 +31,7 @@ def relative_position_index(grid_size: int | tuple[int, int], num_prefix_tokens:
     Returns:
         ``(n, n)`` with n = num_prefix_tokens + gh·gw; values below (2gh − 1)(2gw − 1), and the three after it.
 
-    Source: Liu et al. 2021, "Swin Transformer", section 3.2; for a class token Bao et al. 2022, "BEiT"; timm's
+    Source: Liu et al. 2021, "Swin Transformer"; for a class token Bao et al. 2022, "BEiT"; timm's
     ``gen_relative_position_index``.
     """
     gh, gw = to_pair("grid_size", grid_size)
@@ -60,7 +60,7 @@ class BiasedAttention(ModernAttention):
     Raises:
         ValueError: if ``attend`` is another function, or the tokens are not as many as prefix and grid make.
 
-    Source: Liu et al. 2021, equation 4; the table has the name and layout of torchvision's and timm's Swin and BEiT.
+    Source: Liu et al. 2021; the table has the name and layout of torchvision's and timm's Swin and BEiT.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class ShawAttention(ModernAttention):
         ValueError: if the features of a head cannot be halved, ``attend`` is another function, or the tokens are not
             as many as prefix and grid make.
 
-    Source: Shaw et al. 2018, "Self-attention with relative position representations", equations 3 and 4; in two
+    Source: Shaw et al. 2018, "Self-attention with relative position representations"; in two
     dimensions as in `s-chh's measurements <https://github.com/s-chh/2D-Positional-Encoding-Vision-Transformer>`_.
     """
 
@@ -194,7 +194,7 @@ def resample_bias_table(
     Raises:
         ValueError: if ``old_grid`` does not account for the rows of the table, or these are not floating point.
 
-    Source: Liu et al. 2021, section 3.2; timm's ``resize_rel_pos_bias_table_simple``.
+    Source: Liu et al. 2021; timm's ``resize_rel_pos_bias_table_simple``.
     """
     old, new = to_pair("old_grid", old_grid), to_pair("new_grid", new_grid)
     height, width = 2 * old[0] - 1, 2 * old[1] - 1

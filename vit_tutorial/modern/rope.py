@@ -31,7 +31,7 @@ def rotate(
     Raises:
         ValueError: if there is not one angle for each pair of each token.
 
-    Source: Su et al. 2021, "RoFormer", equation 34; timm's ``apply_rot_embed``.
+    Source: Su et al. 2021, "RoFormer"; timm's ``apply_rot_embed``.
     """
     if x.shape[-2:] != (cos.shape[-2], 2 * cos.shape[-1]):
         raise ValueError(
@@ -82,7 +82,7 @@ def axial_angles(
     Raises:
         ValueError: if ``head_dim`` is not divisible by 4.
 
-    Source: Heo et al. 2024, "Rotary position embedding for Vision Transformer", section 3; timm's
+    Source: Heo et al. 2024, "Rotary position embedding for Vision Transformer"; timm's
     ``RotaryEmbeddingCat`` with ``in_pixels=False``.
     """
     check_divisible("head_dim", head_dim, "the four parts: two features in a pair × row, column:", 4)
@@ -157,7 +157,7 @@ class MixedRope(nn.Module):
     Raises:
         ValueError: if ``head_dim`` is not divisible by 4, or it is given another number of tokens.
 
-    Source: Heo et al. 2024, section 3; timm's ``RotaryEmbeddingMixed``, whose ``freqs`` hold those of all blocks.
+    Source: Heo et al. 2024; timm's ``RotaryEmbeddingMixed``, whose ``freqs`` hold those of all blocks.
     """
 
     def __init__(

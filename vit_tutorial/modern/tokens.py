@@ -59,7 +59,7 @@ class PatchDropout(nn.Module):
     Raises:
         ValueError: unless 0 ≤ prob < 1.
 
-    Source: Liu et al. 2022, "PatchDropout", section 3; timm's ``PatchDropout``.
+    Source: Liu et al. 2022, "PatchDropout"; timm's ``PatchDropout``.
     """
 
     def __init__(self, prob: float = 0.5, num_prefix_tokens: int = 1):
@@ -92,6 +92,7 @@ class SequencePool(nn.Module):
     def __init__(self, dim: int):
         super().__init__()
         self.attention_pool = nn.Linear(dim, 1)
+        nn.init.trunc_normal_(self.attention_pool.weight, std=0.02)  # so that it starts as the mean, nearly
 
     def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b d"]:
         weights = self.attention_pool(x).softmax(dim=1)
@@ -113,7 +114,7 @@ class AttentionPoolLatent(nn.Module):
     Raises:
         ValueError: if ``num_heads`` does not divide ``dim``.
 
-    Source: Zhai et al. 2022, "Scaling Vision Transformers", section 3.2, after Lee et al. 2019, "Set Transformer";
+    Source: Zhai et al. 2022, "Scaling Vision Transformers", after Lee et al. 2019, "Set Transformer";
     timm's module of this name, with its defaults.
     """
 
@@ -174,7 +175,7 @@ class ModernViT(ViT):
         ValueError: if ``reg_tokens`` is not an int of at least 0, ``patch_drop`` not a fraction, or ``norm`` or
             ``attn_pool`` does not make a layer.
 
-    Source: for the registers Darcet et al. 2024, "Vision Transformers need registers", section 2.2; names as in timm's
+    Source: for the registers Darcet et al. 2024, "Vision Transformers need registers"; names as in timm's
     ``VisionTransformer`` with ``no_embed_class``, whose class token has no position either.
     """
 

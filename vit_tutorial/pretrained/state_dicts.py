@@ -221,9 +221,10 @@ def from_state_dict(
     Args and most errors are those of :func:`read_config`.
 
     A state dict cannot tell the number of heads, the activation, the epsilon of the norms, or what the head reads. Here
-    the activation is taken to be the exact GELU, the head to read the class token if there is one, and epsilon to be
-    1e-6, as in timm, in torchvision and in the paper's own code; a model that differs would silently give other
-    logits. If you have the model itself, ``from_timm``, ``from_torchvision`` and ``from_huggingface`` look at it.
+    the activation is taken to be the exact GELU, that of a gated MLP the SiLU, the head to read the class token if
+    there is one, and epsilon to be 1e-6, as in timm, in torchvision and in the paper's own code; a model that differs
+    would silently give other logits. If you have the model itself, ``from_timm``, ``from_torchvision`` and
+    ``from_huggingface`` look at it.
 
     Hugging Face's epsilon is 1e-12. On random weights of ViT-B/16, whose tokens are small, that moves logits of up to
     2.3 by 4e-4; with ``eps`` of all norms set to it, they are equal again.

@@ -1,9 +1,11 @@
-"""Which recipes are compared: one change at a time, from one base for each data set (chapters 7, 10 and 11)."""
+"""Which recipes are compared: one change at a time, from one base for each data set (chapters 7, 10, 11 and 13)."""
 
 from dataclasses import dataclass, replace
 from functools import partial
 
+from vit_tutorial.archs.modern import MODERN
 from vit_tutorial.archs.patients import PATIENTS, last_epoch
+from vit_tutorial.archs.registry import FIELDS
 from vit_tutorial.augment.policy import Augment
 from vit_tutorial.recipes import RECIPES, Recipe
 
@@ -178,7 +180,7 @@ def _clinic(base: Recipe) -> Sweep:
         (", low rate", replace(base, lr=base.lr / 4), ["dead residual norm"]),
     ):
         recipes["healthy" + variant] = recipe
-        recipes |= {name + variant: _as_patient(name, recipe) for name in patients}
+        recipes |= {name + variant: with_arch(recipe, f"patient:{name}") for name in patients}
     return Sweep(recipes, base_seeds=6)
 
 
@@ -186,11 +188,18 @@ def _clinic_on_digits(base: Recipe) -> Sweep:
     """The healthy model and every sick one whose bug changes something in it."""
     sick = {name: patient for name, patient in PATIENTS.items() if patient.select is last_epoch}
     fitting = [name for name, patient in sick.items() if patient.needs[1](base.model)]
-    return Sweep({"healthy": base} | {name: _as_patient(name, base) for name in fitting})
+    return Sweep({"healthy": base} | {name: with_arch(base, f"patient:{name}") for name in fitting})
 
 
-def _as_patient(name: str, recipe: Recipe) -> Recipe:
-    return replace(recipe, arch=f"patient:{name}", model=replace(recipe.model, **PATIENTS[name].changes))
+def _modern(base: Recipe) -> Sweep:
+    """The parts of today's blocks; and the mean of the patches, for two of them are pools without a class token."""
+    recipes = {"base": base, "mean-pool": replace(base, model=replace(base.model, pool="mean"))}
+    return Sweep(recipes | {name: with_arch(base, f"modern:{name}") for name in MODERN}, base_seeds=6)
+
+
+def with_arch(recipe: Recipe, arch: str) -> Recipe:
+    """The recipe with another architecture, whose fields of the model it takes over; see ``archs.FIELDS``."""
+    return replace(recipe, arch=arch, model=replace(recipe.model, **FIELDS.get(arch, {})))
 
 
 # Stronger augmentation only pays in longer runs.
@@ -210,7 +219,7 @@ DIGITS_SHORT = replace(
 
 # vit-tutorial sweep mnist, ...
 # Minutes of one CPU core per run: mnist 1.3, shapes 1, cifar10 and cifar10-lr 6.7, clinic 2.7, clinic-digits 0.05,
-# cifar10-small 14.
+# modern 4 where it has bf16, cifar10-small 14.
 SWEEPS = {
     "mnist": _sweep(
         replace(RECIPES["mnist"], epochs=2),
@@ -249,6 +258,7 @@ SWEEPS = {
     "cifar10-lr": Sweep(
         {f"lr-{lr:g}": replace(CIFAR10_SHORT, lr=lr) for lr in (1e-3, 3e-3, 2e-2, 4e-2, 8e-2)}, seeds=1
     ),
+    "modern": _modern(replace(CIFAR10_SHORT, precision="bf16")),
     "cifar10-small": Sweep(
         {
             "base": SMALL_SHORT,
