@@ -1,11 +1,12 @@
 """Effects of a sweep's changes, and their table."""
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 from scipy import stats
 
+from vit_tutorial.archs import FIELDS, MODERN
 from vit_tutorial.what_matters import (
     CHANGES,
     SWEEPS,
@@ -20,9 +21,11 @@ from vit_tutorial.what_matters import (
 from vit_tutorial.what_matters.effects import effect_text, seconds
 
 
-def row(variant: str, val: float, test: float, seed: int = 0, spent: float = 9.6, device: str = "CPU") -> dict:
+def row(
+    variant: str, val: float, test: float, seed: int = 0, spent: float = 9.6, device: str = "CPU", sweep: str = "mnist"
+) -> dict:
     measured = {"val_accuracy": val, "test_accuracy": test, "seconds": spent, "device": device}
-    return {"variant": variant, "seed": seed, "recipe": asdict(SWEEPS["mnist"].recipes[variant]), **measured}
+    return {"variant": variant, "seed": seed, "recipe": asdict(SWEEPS[sweep].recipes[variant]), **measured}
 
 
 # By hand: validation means of 0.6 and 0.5; test means of 0.7 and 0.7.
@@ -69,6 +72,45 @@ def test_what_only_averages_weights_is_compared_seed_by_seed():
     one, none, same = rows[:4], rows[:3], [*rows[:3], row("no-ema", 0.8, 0, 0), row("no-ema", 0.9, 0, 1)]
     assert [math.isnan(effect(few, "no-ema")[0]) for few in (one, none, same)] == [False, True, False]
     assert all(math.isnan(effect(few, "no-ema")[1]) and math.isnan(p_value(few, "no-ema")) for few in (one, none, same))
+
+
+def test_parts_of_today_by_hand_and_how_many_are_left_of_them():
+    """Pairs of seeds 0 to 2; the base's other runs count only where runs are taken for independent."""
+    bases = [row("base", val, val, seed, sweep="modern") for seed, val in enumerate((0.60, 0.61, 0.62, 0.99, 0.99))]
+    gained = {"rope": (3, 3.1, 3.2), "registers": (1, 2, 3), "swiglu": (-1, 0, 1.3)}
+    parts = [
+        row(name, 0.6 + (seed + points) / 100, 0, seed, sweep="modern")
+        for name, each in gained.items()
+        for seed, points in enumerate(each)
+    ]
+    rows = parts + bases
+    assert all(gains(rows, name).tolist() == pytest.approx(each) for name, each in gained.items())
+    middle, low, high = effect(rows, "registers", by_seed=True)
+    # Standard deviation 1 of three: standard error 0.577; t of two degrees of freedom is 4.303.
+    assert (middle, high - middle, middle - low) == pytest.approx((2, 2.484, 2.484), abs=1e-3)
+    luck = [p_value(rows, name, by_seed=True) for name in gained]
+    # With two degrees of freedom p is 1 − t / √(t² + 2), here of t = 53.69, 3.464 and 0.150.
+    assert luck == pytest.approx([3.47e-4, 0.0742, 0.895], rel=2e-3)
+    # Benjamini and Hochberg: the smallest times 3, the next times 3/2, the largest as it is.
+    assert stats.false_discovery_control(luck).tolist() == pytest.approx([1.04e-3, 0.1113, 0.895], rel=2e-3)
+    assert effect(rows, "registers")[0] == pytest.approx(63 - 76.2)
+
+
+def test_the_sweep_of_parts_changes_one_thing_at_a_time():
+    """The part, the fields of the config that describe it, and nothing of the training."""
+    sweep = SWEEPS["modern"]
+    base, mean_pool, *_ = sweep.recipes.values()
+    assert [name for name in sweep.recipes if name not in ("base", "mean-pool")] == [*MODERN]
+    assert replace(base, precision="auto") == SWEEPS["cifar10"].recipes["base"]
+    assert mean_pool == replace(SWEEPS["cifar10"].recipes["mean-pool"], precision="bf16")
+    for name, part in list(sweep.recipes.items())[2:]:
+        assert part.arch == f"modern:{name}"
+        assert replace(part, arch="vit", model=base.model) == base
+        changed = {key: value for key, value in vars(part.model).items() if value != getattr(base.model, key)}
+        assert changed.items() <= FIELDS.get(part.arch, {}).items()
+    assert sweep.runs()[:17] == [(name, 0) for name in sweep.recipes] and len(sweep.runs()) == 3 * 17 + 3
+    for name, part in SWEEPS["modern-equal-time"].recipes.items():
+        assert replace(part, epochs=5) == sweep.recipes[name] != part
 
 
 @pytest.mark.parametrize("name", ["mnist", "shapes", "cifar10"])
