@@ -87,17 +87,11 @@ def swapped_norms(before, after, fraction):
 
 
 @after("qk-run")
-def scores_that_explode(grown, losses, rate):
+def scores_that_explode(grown, rate):
     claim("We set it to 0.03, thirty times AdamW's default", rate == 30 * 1e-3)
     plain, normed = (torch.stack(grown[name]).amax(dim=1) for name in ("plain", "QK-norm"))
-    claim(
-        "the largest score of plain attention passes 50 and its loss stays above 0.5",
-        plain.min().item() > 50 and min(losses["plain"]) > 0.5,
-    )
-    claim(
-        "With QK-norm no score passes 15, and the loss is below 0.5, with each of three seeds",
-        normed.max().item() < 15 and max(losses["QK-norm"]) < 0.5,
-    )
+    claim("the largest score of plain attention passes 50", plain.min().item() > 50)
+    claim("with QK-norm no score passes 15, with each of three seeds", normed.max().item() < 15 and len(normed) == 3)
 
 
 @after("deep")

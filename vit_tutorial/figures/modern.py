@@ -93,32 +93,35 @@ def growing_scores(grown: Mapping[str, Sequence[Float[Tensor, " steps"]]]) -> Fi
 
 
 def effects_of_parts(
-    effects: Mapping[str, Effect | None], passed: Collection[str], times: Mapping[str, float]
+    words: Mapping[str, str],
+    at_equal_steps: Mapping[str, Effect],
+    in_equal_time: Mapping[str, Effect],
+    passed: Collection[str],
 ) -> Figure:
-    """A row for each part: its effect in points with the 95 % interval, and its time as a multiple of the base's.
+    """A row for each part: its effect in points at equal steps, a dot, and in equal time, a square, with intervals.
 
     Blue is better and orange worse where an interval excludes 0, grey where it doesn't; hollow marks have one seed and
-    no interval, and rows without a mark have no run yet.
+    no interval. Without a mark, a part has no run yet.
 
     Args:
-        effects: by what the parts are called; None without a run.
-        passed: those that pass the correction; they are named in bold.
-        times: seconds of a run over those of the base.
+        words: what each part is called.
+        at_equal_steps, in_equal_time: effects of the parts that ran.
+        passed: parts that pass the correction; their names are bold.
     """
-    fig, ax = plots.subplots(figsize=(6, 0.4 * len(effects) + 1.2))
+    fig, ax = plots.subplots(figsize=(6, 0.42 * len(words) + 1.2))
     ax.axvline(0, color="0.4", linewidth=1)
-    for row, (name, effect) in enumerate(effects.items()):
-        ax.text(-0.02, row, name, transform=ax.get_yaxis_transform(), ha="right", va="center", fontsize=12.5,
-                weight="bold" if name in passed else "normal")  # fmt: skip
-        if effect is None:
-            continue
-        middle, low, high = effect
-        colour = BETTER if low > 0 else WORSE if high < 0 else UNCLEAR
-        ax.plot([low, high], [row, row], color=colour, linewidth=2.2)
-        ax.plot(middle, row, "o", color=colour, mfc="white" if math.isnan(low) else colour, markersize=6.5)
-        told = f"{middle:+.1f}".replace("-", "−") + (f"   {times[name]:.1f} ×" if times.get(name, 0) > 0 else "")
-        ax.text(1.02, row, told, transform=ax.get_yaxis_transform(), va="center", fontsize=12)
-    ax.set(yticks=[], ylim=(len(effects) - 0.5, -0.8), xlabel="points against the base")
-    ax.text(1.02, -1, "points, time", transform=ax.get_yaxis_transform(), va="center", fontsize=12)
+    for row, (part, name) in enumerate(words.items()):
+        look = {"transform": ax.get_yaxis_transform(), "va": "center", "fontsize": 12.5}
+        ax.text(-0.02, row, name, ha="right", weight="bold" if part in passed else "normal", **look)
+        for x, effects, marker, place in ((1.02, at_equal_steps, "o", row), (1.2, in_equal_time, "s", row + 0.26)):
+            if part not in effects:
+                continue
+            middle, low, high = effects[part]
+            colour = BETTER if low > 0 else WORSE if high < 0 else UNCLEAR
+            ax.plot([low, high], [place, place], color=colour, linewidth=2)
+            ax.plot(middle, place, marker, color=colour, mfc="white" if math.isnan(low) else colour, markersize=5.5)
+            ax.text(x, row, f"{middle:+.1f}".replace("-", "−"), **look)
+    ax.text(1.02, -1, "steps   time", transform=ax.get_yaxis_transform(), va="center", fontsize=12)
+    ax.set(yticks=[], ylim=(len(words) - 0.5, -1.2), xlabel="points against the base")
     ax.spines["left"].set_visible(False)
     return fig
