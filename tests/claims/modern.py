@@ -34,8 +34,15 @@ def on_larger_grids(named, grids, seeds):
     claim("All four learn the task on 6 × 6 patches", all(run[0] > 0.85 for runs in named.values() for run in runs))
     counts_steps = min(ends["RoPE"] + ends["clipped"])
     claim("RoPE and clipped offsets still name more than 95 % of the left neighbour's colours", counts_steps > 0.95)
-    claim("a stretched bias table names less than 20 %", max(ends["bias table"]) < 0.2)
     claim("a stretched learned table does worse than guessing the mean", max(ends["learned table"]) < 0)
+
+
+@after("left-padded")
+def a_table_that_is_padded(named, padded):
+    claim(
+        "a bias table names less than 20 % when it's stretched and more than 40 % when it's padded",
+        max(run[-1] for run in named["bias table"]) < 0.2 and min(padded) > 0.4,
+    )
 
 
 @after("outliers")
