@@ -13,7 +13,14 @@ from claiming import anchors, claims_file
 from notebook_rules import FENCE, SPAN, cells, tree
 
 # Words on the spine, without folds and exercises; 2,500 elsewhere.
-WORDS = {"03_attention": 3000, "07_recipes": 3000, "09_pretrained": 2600, "10_what_matters": 3000, "12_clinic": 3000}
+WORDS = {
+    "03_attention": 3000,
+    "07_recipes": 3000,
+    "09_pretrained": 2600,
+    "10_what_matters": 3000,
+    "12_clinic": 3000,
+    "13_modern": 3000,
+}
 SET_UP, LINES, FOLDED_LINES, CELLS = 30, 20, 150, 90  # of the set-up, any other cell, all folded cells; cells at most
 DRAWS = re.compile(  # lines of code that draw, and belong into vit_tutorial/figures/
     r"\b(plt|ax|axes|fig|figure)\.\w+|\.(imshow|add_patch|set_title|annotate|colorbar|text)\(|figsize|linewidth"

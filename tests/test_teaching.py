@@ -180,3 +180,18 @@ def test_exam_12_clinic():
     assert best == pytest.approx(1.54, abs=0.01)
     points = 100 * math.sqrt(0.8 * 0.2 / 400)
     says(12, f"= {points:.0f} points", f"= {80 + 1.54 * points:.1f} %")
+
+
+def test_exam_13_modern():
+    vector = torch.tensor([[1.0, 0, 1, 0]])
+    angles = torch.deg2rad(torch.tensor([[[180.0, 60]], [[450, 150]], [[1080, 360]], [[1350, 450]]]))
+    query, key, moved_query, moved_key = (find("rotate_pairs").reference(vector, turned)[0] for turned in angles)
+    for turned in (query, key):
+        rounded = turned.mul(1000).round().div(1000) + 0.0  # no −0
+        says(13, ", ".join(f"{x:.3f}".replace("-", "−").replace(".000", "") for x in rounded.tolist()))
+    scores = [(q @ k).item() / 2 for q, k in ((query, key), (moved_query, moved_key))]
+    assert scores == pytest.approx([0, 0], abs=1e-5)
+    says(13, "the score is 0.000", "The same, 0.000", f"= {find('relative_position_index').reference(5, 7).max() + 1},")
+    ones = torch.ones(1, 4)
+    says(13, str(tuple(find("rms_norm").reference(ones, ones[0]).round().int()[0].tolist())))
+    says(13, str(tuple(nn.functional.layer_norm(ones, (4,)).int()[0].tolist())))

@@ -42,6 +42,12 @@ INSTEAD = {
         "steps = 200": "steps = 50",
         "seeds, kinds = range(8)": "seeds, kinds = range(2)",
     },
+    "13_modern": {
+        "150, 0.02, range(3)": "3, 0.02, range(1)",
+        "150, 0.05, range(3)": "3, 0.05, range(1)",
+        "0.03, 100, range(3)": "0.03, 20, range(1)",
+        "250, 0.01, range(3)": "3, 0.01, range(1)",
+    },
 }
 
 

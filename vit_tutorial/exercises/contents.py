@@ -16,5 +16,6 @@ _NAMES = {
     "speed": "training_flops fit_cost pareto_front",
     "clinic": "outputs_are_probabilities images_are_independent dead_norms patches_stay_together embed_matches_conv "
     "ends_with_norm heads_see_everything scale_is_right any_batch_size chosen_without_the_test_set",
+    "modern": "rotate_pairs relative_position_index with_registers patch_dropout rms_norm",
 }
 CHAPTERS = {chapter: tuple(names.split()) for chapter, names in _NAMES.items()}

@@ -50,6 +50,7 @@ PLACES = {  # where a mark may sit, as middles; a block has two norms
     "softmax": [(446, 401)],
     "glue": [(448, 498)],
     "dropout": [(87, 385), (87, 479)],
+    "MLP": [(186, 479)],
     "last norm": [(207, 553)],
     "head": [(285, 553)],
     "scores": [(324, 553)],

@@ -1,0 +1,136 @@
+"""What chapter 13 says in numbers, held to what its cells computed.
+
+What is told about the sweep is held to its rows once they are recorded.
+"""
+
+import torch
+from claiming import after, claim
+
+from vit_tutorial.what_matters import SWEEPS, effect, load_sweep
+
+
+@after("rope")
+def one_pattern_travels(scores, trained, larger):
+    claim("on all 64 patches of an 8 × 8 grid. That's 4,096 scores", scores[trained].numel() == 4096)
+    claim("the larger grid shows more of it", larger > trained)
+
+
+@after("offsets")
+def offsets_decide(index, apart_by_offset, pairs):
+    claim("So the first answer is 225: a score for each of 15 · 15 offsets", len(index.unique()) == 225 == 15**2)
+    claim("Scores of equal offsets are the same up to rounding", apart_by_offset(pairs) < 1e-4 * pairs.max().item())
+
+
+@after("pairing")
+def the_other_pairing_passes_too(other, apart_by_offset, pairs, difference):
+    claim("scores depend on the offset just as well", apart_by_offset(other) < 1e-4 * pairs.max().item())
+    claim("They're merely other scores", difference > 0.05)
+
+
+@after("left-run")
+def on_larger_grids(named, grids, seeds):
+    claim("Trained on 6 × 6 patches, asked on larger grids; three seeds each", grids[0] == 6 and len(seeds) == 3)
+    ends = {kind: [run[-1] for run in runs] for kind, runs in named.items()}
+    claim("All four learn the task on 6 × 6 patches", all(run[0] > 0.85 for runs in named.values() for run in runs))
+    counts_steps = min(ends["RoPE"] + ends["clipped"])
+    claim("RoPE and clipped offsets still name more than 95 % of the left neighbour's colours", counts_steps > 0.95)
+    claim("a stretched learned table does worse than guessing the mean", max(ends["learned table"]) < 0)
+
+
+@after("left-padded")
+def a_table_that_is_padded(named, padded):
+    claim(
+        "a bias table names less than 20 % when it's stretched and more than 40 % when it's padded",
+        max(run[-1] for run in named["bias table"]) < 0.2 and min(padded) > 0.4,
+    )
+
+
+@after("outliers")
+def no_outliers_but_plain_patches(long, is_long, contrast, test, run, number):
+    fine = test.variant.startswith("CIFAR-10") and (run, number) == ("cifar10-small", 300)
+    claim(
+        "among these 600 images, the longest token is about 3 times as long", 2.3 < long.max().item() < 3.5, when=fine
+    )
+    plain, others = contrast[is_long].median(), contrast[~is_long].median()
+    claim("Half of their patches have less than half of the usual contrast", bool(plain < 0.5 * others), when=fine)
+
+
+@after("test-time")
+def one_empty_token_takes_over(long, new, long_with, limit, logits, logits_with, labels, test, run, number, count):
+    fine = test.variant.startswith("CIFAR-10") and (run, number, count) == ("cifar10-small", 300, 40)
+    before, after = int((long[-1, new] > limit).sum()), int((long_with[-1] > limit).sum())
+    claim("among 300 new images, the long tokens fall to less than a third", after < before / 3, when=fine)
+    right = [(each.argmax(dim=1) == labels).double().mean().item() for each in (logits[new], logits_with)]
+    claim("the accuracy changes by less than 2 points", abs(right[0] - right[1]) < 0.02, when=fine)
+
+
+@after("dropout-time")
+def fewer_patches_take_less_time(times, patches):
+    least = {kept: min(each) for kept, each in times.items()}
+    claim("half of the patches take about half of the time", least[patches // 2] < 0.8 * least[patches])
+
+
+@after("needle-run")
+def the_needle(found, patches):
+    claim("The plain mean dilutes the needle 64-fold and is right about one time in four", patches == 64)
+    claim(None, all(0.15 < each < 0.35 for each in found["mean"]))
+    claim("the pool finds the mark, in all three seeds", min(found["sequence pool"]) > 0.95)
+
+
+@after("stem")
+def what_a_token_reads(reads):
+    claim("49 pixels instead of 16", (reads["ConvStem"]["pixels"], reads["PatchEmbed"]["pixels"]) == (49, 16))
+
+
+@after("rms-run")
+def swapped_norms(before, after, fraction):
+    claim("The model is right on 99 % of the images", round(before, 2) == 0.99)
+    claim("It's still right on 94 %", round(after, 2) == 0.94)
+    claim(
+        "At the first two norms the mean has 23 and 17 % of a token's mean square",
+        [round(100 * each) for each in fraction[:2]] == [23, 17],
+    )
+    claim("from the third on it has less than 2 %", max(fraction[2:]) < 0.02)
+
+
+@after("qk-run")
+def scores_that_explode(grown, rate):
+    claim("We set it to 0.03, thirty times AdamW's default", rate == 30 * 1e-3)
+    plain, normed = (torch.stack(grown[name]).amax(dim=1) for name in ("plain", "QK-norm"))
+    claim("the largest score of plain attention passes 50", plain.min().item() > 50)
+    claim("with QK-norm no score passes 15, with each of three seeds", normed.max().item() < 15 and len(normed) == 3)
+
+
+@after("deep")
+def a_deep_stack_begins(columns, depth):
+    moved = [float(each.rstrip("%")) for each in columns["moved by"]]
+    claim("48 fresh blocks move the tokens by more than four times their own length", moved[0] > 400 and depth == 48)
+    claim("With 0.0001, they move by less than 0.1 %", moved[-1] < 0.1)
+    differ = [float(each.rstrip("%")) for each in columns["tokens differ by"]]
+    claim("tokens differ by about half as much as before", 0.4 < differ[0] / 99 < 0.6)
+
+
+@after("swiglu-run")
+def a_gate_multiplies(products):
+    claim("the gate explains more than 90 % of a product's variance", min(products["SwiGLU"]) > 0.9)
+    claim("the plain MLP about 80 % or a little more", 0.75 < min(products["MLP"]) <= max(products["MLP"]) < 0.88)
+
+
+@after("two-blocks")
+def three_models(made):
+    sizes = [sum(p.numel() for p in each.parameters()) for each in made.values()]
+    claim("All three have about the same size", max(sizes) < 1.05 * min(sizes))
+    claim("a ViT of 0.12 million parameters", round(sizes[0] / 1e6, 2) == 0.12)
+
+
+@after("rows")
+def every_part_of_the_sweep_is_named(PARTS):
+    base, *variants = SWEEPS["modern"].recipes
+    claim("Each variant changes one part", set(variants) == set(PARTS))
+    told = SWEEPS["modern"].recipes[base]
+    claim(
+        "trained for 5 epochs with Muon, here in bfloat16",
+        (told.epochs, told.optimizer, told.precision, told.model.pos_embed) == (5, "muon", "bf16", "learned"),
+    )
+    ahead = effect(load_sweep("cifar10"), "resnet")
+    claim("is 9 points ahead of its ViT there", 8.5 < ahead[0] < 9.5)
