@@ -73,7 +73,7 @@ colab: $(INSTALLED)
 rounding: $(INSTALLED)
 	for n in 1 2 3; do VIT_TUTORIAL_ROUNDING=$$n $(RUN) book/build.py execute $(CHAPTERS) || exit 1; done
 
-# Skeletons: make chapter NAME=13_example, make exercise CHAPTER=03_attention NAME=merge_heads
+# Skeletons: make chapter NAME=14_example, make exercise CHAPTER=03_attention NAME=merge_heads
 chapter: $(INSTALLED)
 	@$(RUN) book/skeleton.py chapter $(NAME)
 
