@@ -198,6 +198,15 @@ def test_the_table_s_numbers_by_hand():
     assert table["rate"] == ["", "0.1, 0.3"] and table["minutes"] == [1.5, 1.5]
 
 
+@pytest.mark.parametrize(("task", "times"), [("photographs", 1), ("large drawings", 2)])
+def test_weights_lent_to_larger_images_see_them_as_if_they_were_shrunk(task, times):
+    lender, lent = load_recorded(few_images.TASKS[task].backbone)[0], few_images._lent(task)
+    images = torch.randn(3, 3, 32 * times, 32 * times, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        shrunk = torch.nn.functional.avg_pool2d(images, times)
+        torch.testing.assert_close(lent(images), lender(shrunk), rtol=0, atol=1e-4)
+
+
 def test_no_borrowed_weights_have_seen_what_they_are_tried_on():
     for task in few_images.TASKS.values():
         seen, own = load_recorded(task.backbone)[1], task.recipe

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from vit_tutorial.borders import read_json
 from vit_tutorial.data import Dataset
+from vit_tutorial.data.sources import shapes
 from vit_tutorial.model import ViT
 from vit_tutorial.pretrained.transfer import draw_per_class, everything, fine_tune, norms_and_biases, with_probe
 from vit_tutorial.recipes import RECIPES, Recipe, load_split, make_model
@@ -49,35 +50,62 @@ class Task:
     further: dict[int, int]
 
 
+DRAWINGS = replace(RECIPES["shapes"], batch_size=64, precision="bf16")
 TASKS = {
     "photographs": Task(
-        title="photographs like those that the borrowed weights know",
+        title="photographs of 32×32 pixels, like those that the borrowed weights know",
         recipe=replace(RECIPES["cifar10-half"], classes=("dog", "frog", "horse", "ship", "truck"), batch_size=64),
         backbone="cifar10-half",
         scratch={10: 150, 100: 60, 1000: 15, 4000: 5},
         further={10: 30, 100: 10, 1000: 4, 4000: 2},
     ),
     "drawings": Task(
-        title="drawings, which they don't",
-        recipe=replace(RECIPES["shapes"], batch_size=64, precision="bf16"),
+        title="drawings of 32×32 pixels, which they don't know",
+        recipe=DRAWINGS,
         backbone="cifar10-tiny",
-        scratch={10: 200, 100: 40},
-        further={10: 60, 100: 25},
+        scratch={10: 200, 100: 40, 1000: 15, 10_000: 2},
+        further={10: 60, 100: 25, 1000: 5, 10_000: 1},
     ),
 }
+TASKS["large drawings"] = replace(
+    TASKS["drawings"],
+    title="drawings of 64×64 pixels, which they don't know",
+    recipe=replace(DRAWINGS, model=replace(DRAWINGS.model, img_size=64, patch_size=8)),
+    scratch={10: 200, 100: 40, 1000: 15},
+    further={10: 60, 100: 25, 1000: 5},
+)
 
 
 @cache
-def _images(task: str) -> tuple[Dataset, Dataset]:
-    return load_split(TASKS[task].recipe, "train"), load_split(TASKS[task].recipe, "test")
+def _images(task: str, per_class: int) -> tuple[Dataset, Dataset]:
+    """Those to draw from, and the test images. Drawings are made as many and as large as they have to be."""
+    recipe = TASKS[task].recipe
+    if recipe.dataset == "shapes":
+        size = recipe.model.img_size[0]
+        return shapes("train", per_class * recipe.model.num_classes, size), shapes("test", size=size)
+    return load_split(recipe, "train"), load_split(recipe, "test")
+
+
+def _lent(task: str) -> ViT:
+    """The backbone, for the task's images: where they are k times as large, so are its patches.
+
+    Each number of its kernels is repeated k × k times, and divided by k²: it sees what it would see of shrunk images.
+    """
+    about = TASKS[task]
+    model, wanted = load_recorded(about.backbone)[0], about.recipe.model
+    grown = ViT(replace(model.config, img_size=wanted.img_size, patch_size=wanted.patch_size))
+    times = wanted.patch_size[0] // model.config.patch_size[0]
+    state = model.state_dict()
+    kernel = state["patch_embed.proj.weight"].repeat_interleave(times, dim=2).repeat_interleave(times, dim=3)
+    grown.load_state_dict(state | {"patch_embed.proj.weight": kernel / times**2})
+    return attend_for(grown, "cpu", about.recipe.precision)
 
 
 @cache
 def _probed(task: str, per_class: int, seed: int) -> tuple[ViT, float]:
     """The backbone with a probe as its head, and the seconds that it took."""
     start = process_time()
-    backbone = attend_for(load_recorded(TASKS[task].backbone)[0], "cpu", TASKS[task].recipe.precision)
-    probed = with_probe(backbone, *draw_per_class(_images(task)[0], per_class, seed), TASKS[task].recipe)
+    probed = with_probe(_lent(task), *draw_per_class(_images(task, per_class)[0], per_class, seed), TASKS[task].recipe)
     return probed, process_time() - start
 
 
@@ -96,7 +124,7 @@ def measure(task: str, per_class: int, way: str, seed: int, rates: Iterable[floa
         a row of :func:`load_few_images`.
     """
     about, made = TASKS[task], provenance("cpu")
-    (pool, test), recipe = _images(task), replace(about.recipe, seed=seed)
+    (pool, test), recipe = _images(task, per_class), replace(about.recipe, seed=seed)
     train, val = draw_per_class(pool, per_class, seed)
     epochs = (about.scratch if way == "from scratch" else about.further)[per_class]
 
