@@ -147,7 +147,7 @@ def blocks_have_no_residual(examined: Anatomy) -> str:
 
 
 @contextmanager
-def _at_zero(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
+def _at_zero(parameters: Iterable[Tensor]) -> Iterator[None]:
     kept = [(parameter, parameter.data) for parameter in parameters]
     try:
         for parameter, data in kept:
@@ -178,7 +178,7 @@ def stream_loses_attention(examined: Anatomy) -> str:
         mlp, attention, read = list(last.part.parameters()), list(attention), []
         tokens = random_like(whole.given)
 
-        def returned(silent: list[nn.Parameter], whole: Call = whole, tokens: Tensor = tokens) -> Tensor:
+        def returned(silent: list[Tensor], whole: Call = whole, tokens: Tensor = tokens) -> Tensor:
             with torch.no_grad(), _at_zero(silent):
                 return whole.again(tokens.clone())  # a block may go on in place
 

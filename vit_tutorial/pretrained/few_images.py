@@ -20,14 +20,14 @@ from vit_tutorial.pretrained.transfer import draw_per_class, everything, fine_tu
 from vit_tutorial.recipes import RECIPES, Recipe, load_split, make_model
 from vit_tutorial.runs import FOLDER, append_row, attend_for, load_recorded, provenance, read_lines
 from vit_tutorial.training.loop import evaluate
+from vit_tutorial.training.scores import interval
 from vit_tutorial.validate import check_int
 
 RECORDED = FOLDER / "few-images" / "rows.jsonl"
 DRAWS = 3
-RATES = (0.1, 0.3, 1.0)  # of the recipe's learning rate, for weights that are trained further
+RATES = (0.1, 0.3, 1.0)  # of the recipe's learning rate
 ENOUGH = 100  # so many validation images choose a rate for all draws; fewer choose for their own draw only
-FURTHER = ("norms and biases", "all weights")  # ways that train borrowed weights further, at a rate that is chosen
-WAYS = ("from scratch", "linear probe", *FURTHER)
+WAYS = ("from scratch", "linear probe", "norms and biases", "all weights")  # the last two begin with the probe as head
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ def measure(task: str, per_class: int, way: str, seed: int, rates: Iterable[floa
         per_class: images of each class, a number in the task's ``scratch``.
         way: one of ``WAYS``.
         seed: draws the images, and trains.
-        rates: fractions of the recipe's learning rate for borrowed weights; the one best on the validation images is
-            tested. From scratch the recipe's own is used.
+        rates: fractions of the recipe's learning rate; the one best on the validation images is tested. A probe has
+            none.
 
     Returns:
         a row of :func:`load_few_images`.
@@ -140,7 +140,7 @@ def measure(task: str, per_class: int, way: str, seed: int, rates: Iterable[floa
             model = fine_tune(begin, train, val, config, trains)
         return model, process_time() - start
 
-    tried = {rate: trained(rate) for rate in {"linear probe": (0.0,), "from scratch": (1.0,)}.get(way, rates)}
+    tried = {rate: trained(rate) for rate in ((0.0,) if way == "linear probe" else rates)}
     on_val = {rate: evaluate(model, val, recipe) for rate, (model, _) in tried.items()}
     rate = max(tried, key=lambda rate: (on_val[rate]["accuracy"], -on_val[rate]["loss"]))
     model, seconds = tried[rate]
@@ -196,32 +196,26 @@ def by_task(rows: Iterable[dict], value: str = "test_accuracy") -> dict[str, dic
 
 
 def summary(rows: Iterable[dict]) -> dict[str, list]:
-    """Columns of a table, a line for each number of images and way; see ``vit_tutorial.plots.table``.
+    """Columns of a table, a line for each task and number of images; see ``vit_tutorial.plots.table``.
 
-    ``accuracy`` is the mean over the draws, ``from`` and ``to`` are the worst and the best of them, and ``±`` half of
-    the 95 % interval that so many test images leave. ``rate`` has the chosen fractions of the recipe's learning rate,
-    and ``minutes`` is the CPU time of one training, the fastest draw's.
+    For each way a text: the mean accuracy of the draws, half of the 95 % interval that so many test images leave, and
+    the CPU time of one training, the fastest draw's; also how many draws there are, where they aren't ``DRAWS``.
     """
-    groups = {}
-    for row in sorted(rows, key=lambda row: (row["per_class"], WAYS.index(row["way"]))):
-        groups.setdefault((row["per_class"], row["way"]), []).append(row)
-    lines = []
-    for (per_class, way), draws in groups.items():
-        right = [row["test_accuracy"] for row in draws]
-        mean = sum(right) / len(right)
-        lines.append(
-            {
-                "images": per_class,
-                "way": way,
-                "accuracy": mean,
-                "from": min(right),
-                "to": max(right),
-                "±": 1.96 * math.sqrt(mean * (1 - mean) / draws[0]["test_images"]),
-                "rate": ", ".join(f"{row['rate']:g}" for row in draws) if way in FURTHER else "",
-                "minutes": min(row["seconds"] for row in draws) / 60,
-            }
-        )
-    return {name: [line[name] for line in lines] for name in lines[0]} if lines else {}
+    cells: dict[tuple[str, int], dict[str, list[dict]]] = {}
+    for row in rows:
+        cells.setdefault((row["task"], row["per_class"]), {}).setdefault(row["way"], []).append(row)
+    lines = sorted(cells, key=lambda line: (list(TASKS).index(line[0]), line[1]))
+    columns = {"images": [task for task, _ in lines], "of each class": [per_class for _, per_class in lines]}
+    return columns | {way: [_told(cells[line].get(way, [])) for line in lines] for way in WAYS}
+
+
+def _told(draws: list[dict]) -> str:
+    if not draws:
+        return ""
+    mean, total = sum(row["test_accuracy"] for row in draws) / len(draws), draws[0]["test_images"]
+    low, high = interval(round(mean * total), total)
+    few = f", {len(draws)} draw{'s' * (len(draws) > 1)}" * (len(draws) != DRAWS)
+    return f"{mean:.1%} ± {(high - low) / 2:.1%}, {min(row['seconds'] for row in draws):.1f} s{few}"
 
 
 def expected(per_class: int) -> list[str]:
@@ -241,7 +235,7 @@ def expected(per_class: int) -> list[str]:
         by_distance.append((distance, f"  {nearest:,} images a class, {TASKS[task].title}: {told}"))
     closest = min(distance for distance, _ in by_distance)
     return [
-        "for comparison, what a small model got on 32×32 pixels, from scratch and with borrowed weights (chapter 9):",
+        "for comparison, what a small model got, from scratch and with borrowed weights (chapter 9):",
         *(line for distance, line in by_distance if distance <= max(closest, 1)),  # not ten times as many, or as few
         "  this command trains from scratch; chapter 9 shows how to borrow weights",
     ]
