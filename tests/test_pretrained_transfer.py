@@ -129,16 +129,16 @@ def small_task(monkeypatch):
 def test_an_interrupted_recording_goes_on_and_large_draws_share_a_rate(small_task, tmp_path, monkeypatch):
     file = tmp_path / "rows.jsonl"
     runs = [("small", n, "all weights", seed) for n in (10, 60) for seed in (0, 1)]
-    first = few_images.record(runs[:3], file, progress=False)
+    first = few_images.record(runs[:3], file)
     file.write_bytes(file.read_bytes() + b'{"task": "small", "per_cl')  # killed while it wrote
     with pytest.warns(UserWarning, match="line 4 is truncated: its run does not count"):
-        rows = few_images.record(runs, file, progress=False)
+        rows = few_images.record(runs, file)
     assert rows[:3] == first
     assert [(row["task"], row["per_class"], row["way"], row["seed"]) for row in rows] == runs
     assert [len(row["val_accuracies"]) for row in rows] == [3, 3, 3, 1]  # 20 images choose for their own draw only
     assert rows[3]["rate"] == rows[2]["rate"]
     monkeypatch.setattr(few_images, "measure", lambda *args, **kwargs: pytest.fail("it trains again"))
-    assert few_images.record(runs, file, progress=False) == rows
+    assert few_images.record(runs, file) == rows
 
 
 @pytest.mark.parametrize("way", ["from scratch", "norms and biases", "all weights"])

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from time import process_time
 
-from tqdm import tqdm
+from einops import repeat
 
 from vit_tutorial.data import Dataset
 from vit_tutorial.data.sources import shapes
@@ -90,21 +90,20 @@ def _lent(task: str) -> ViT:
 
     Each number of its kernels is repeated k × k times, and divided by k²: it sees what it would see of shrunk images.
     """
-    about = TASKS[task]
-    model, wanted = load_recorded(about.backbone)[0], about.recipe.model
+    model, wanted = load_recorded(TASKS[task].backbone)[0], TASKS[task].recipe.model
     grown = ViT(replace(model.config, img_size=wanted.img_size, patch_size=wanted.patch_size))
-    times = wanted.patch_size[0] // model.config.patch_size[0]
-    state = model.state_dict()
-    kernel = state["patch_embed.proj.weight"].repeat_interleave(times, dim=2).repeat_interleave(times, dim=3)
-    grown.load_state_dict(state | {"patch_embed.proj.weight": kernel / times**2})
-    return attend_for(grown, "cpu", about.recipe.precision)
+    times, name = wanted.patch_size[0] // model.config.patch_size[0], "patch_embed.proj.weight"
+    kernel = repeat(model.patch_embed.proj.weight, "d c h w -> d c (h k) (w l)", k=times, l=times)
+    grown.load_state_dict(model.state_dict() | {name: kernel / times**2})
+    return grown
 
 
 @cache
 def _probed(task: str, per_class: int, seed: int) -> tuple[ViT, float]:
     """The backbone with a probe as its head, and the seconds that it took."""
-    start = process_time()
-    probed = with_probe(_lent(task), *draw_per_class(_images(task, per_class)[0], per_class, seed), TASKS[task].recipe)
+    start, recipe = process_time(), TASKS[task].recipe
+    backbone = attend_for(_lent(task), "cpu", recipe.precision)
+    probed = with_probe(backbone, *draw_per_class(_images(task, per_class)[0], per_class, seed), recipe)
     return probed, process_time() - start
 
 
@@ -131,13 +130,10 @@ def measure(task: str, per_class: int, way: str, seed: int, rates: Iterable[floa
         """A model, and the seconds that it took."""
         if way == "linear probe":
             return _probed(task, per_class, seed)
+        model = make_model(recipe) if way == "from scratch" else _probed(task, per_class, seed)[0]
         config, start = replace(recipe, epochs=epochs, lr=rate * recipe.lr), process_time()
-        if way == "from scratch":
-            model = fine_tune(attend_for(make_model(config), "cpu", config.precision), train, val, config)
-        else:
-            begin, _ = _probed(task, per_class, seed)
-            start, trains = process_time(), norms_and_biases if way == "norms and biases" else everything
-            model = fine_tune(begin, train, val, config, trains)
+        trains = norms_and_biases if way == "norms and biases" else everything
+        model = fine_tune(attend_for(model, "cpu", recipe.precision), train, val, config, trains)
         return model, process_time() - start
 
     tried = {rate: trained(rate) for rate in ((0.0,) if way == "linear probe" else rates)}
@@ -165,9 +161,9 @@ def measure(task: str, per_class: int, way: str, seed: int, rates: Iterable[floa
     }
 
 
-def record(runs: Iterable[tuple[str, int, str, int]], path: Path, progress: bool = True) -> list[dict]:
+def record(runs: Iterable[tuple[str, int, str, int]], path: Path) -> list[dict]:
     """Do the ``runs`` (task, images of each class, way, seed) that ``path`` lacks, and add a row for each; all rows."""
-    for run in tqdm(list(runs), disable=not progress):
+    for run in runs:
         rows = {(r["task"], r["per_class"], r["way"], r["seed"]): r for r in read_lines(path).values()}
         first = rows.get((*run[:3], 0))
         shared = first and first["val_images"] >= ENOUGH
@@ -229,7 +225,7 @@ def expected(per_class: int) -> list[str]:
     check_int("per_class", per_class, 1)
     by_distance = []
     for task, ways in by_task(load_few_images()).items():
-        distance, nearest = min((abs(math.log10(size / per_class)), size) for size in ways["from scratch"])
+        distance, nearest = min((abs(math.log10(size / per_class)), size) for found in ways.values() for size in found)
         means = {way: sum(found[nearest]) / len(found[nearest]) for way, found in ways.items() if nearest in found}
         told = ", ".join(f"{way} {mean:.0%}" for way, mean in means.items())
         by_distance.append((distance, f"  {nearest:,} images a class, {TASKS[task].title}: {told}"))
