@@ -306,6 +306,42 @@ def test_a_block_without_a_residual(where):
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
 
+STREAMS = {  # ways to add up what attention, a, and the MLP, m, give; with the block's norms
+    "pre-norm": lambda x, a, m, one, two: (y := x + a(one(x))) + m(two(y)),
+    "post-norm": lambda x, a, m, one, two: two((y := one(x + a(x))) + m(y)),
+    "norms behind the branches": lambda x, a, m, one, two: (y := x + one(a(x))) + two(m(y)),
+    "norms in the stream": lambda x, a, m, one, two: (y := two((z := one(x)) + a(z))) + m(y),
+    "parallel": lambda x, a, m, one, two: x + a(y := one(x)) + two(m(y)),
+    "parallel, two norms": lambda x, a, m, one, two: x + a(one(x)) + m(two(x)),
+    "one branch": lambda x, a, m, one, two: x + m(two(a(one(x)))),
+    "skips attention": lambda x, a, m, one, two: x + m(two(x + a(one(x)))),
+    "skips attention, post-norm": lambda x, a, m, one, two: two(x + m(one(x + a(x)))),
+}
+
+
+class StreamsLayer(Layer):
+    """A block that adds up its branches in one of these ways."""
+
+    def forward(self, x):
+        return STREAMS[self.bug](x, self.mixer, lambda y: self.back(self.hidden(y).relu()), self.one, self.two)
+
+
+@pytest.mark.parametrize("way", STREAMS)
+def test_the_second_residual_adds_to_what_the_first_one_gave(way):
+    """A parallel block, and residuals that add to what a norm gave, are designs."""
+    model = Stranger()
+    model.layers = nn.ModuleList(StreamsLayer(Mixer(), bug=way) for _ in range(3))
+    before = [parameter.clone() for parameter in model.parameters()]
+    found, bug = diagnose(model), "residual that skips attention"
+    assert [finding.bug for finding in found] == ([bug] if "skips" in way else [])
+    assert not found or found[0].evidence == (
+        "with the weights of layers.0.back at 0, what layers.0 returns doesn't depend on its attention"
+    )
+    silent = "parallel" in way or way == "one branch"
+    assert (bug in found.not_run, bug in found.passed) == (silent, not silent and not found)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
 class Outside(nn.Module):
     """Residuals are added where the branches are called."""
 

@@ -246,13 +246,14 @@ def test_digits_are_scikit_learns():
 def test_shapes_splits_differ_and_have_masks(monkeypatch):
     drawn = []
 
-    def draw_few(num, seed):
-        drawn.append((num, seed))
-        return draw_shapes(20, seed)
+    def draw_few(num, seed, size):
+        drawn.append((num, seed, size))
+        return draw_shapes(20, seed, size)
 
     monkeypatch.setattr(sources, "draw_shapes", draw_few)
     parts = [load_dataset("shapes", split) for split in SPLITS]
-    assert drawn == [(20_000, 0), (1_000, 1), (2_000, 2)]
+    assert drawn == [(20_000, 0, 32), (1_000, 1, 32), (2_000, 2, 32)]
+    assert sources.shapes("val", 1500, 48).masks.shape == (20, 48, 48) and drawn[3] == (1_500, 1, 48)
     assert all(part.masks.shape == (20, 32, 32) for part in parts)
     assert not torch.equal(parts[0].images, parts[1].images)
     assert not torch.equal(parts[0].images, parts[2].images)

@@ -43,6 +43,17 @@ def test_same_seed_same_images_and_the_global_random_state_is_left_alone():
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_a_larger_drawing_shows_the_same_in_more_detail():
+    (small, labels, masks), (large, same, finer) = (draw_shapes(300, 5, size) for size in (20, 60))
+    assert large.shape == (300, 3, 60, 60) and torch.equal(labels, same)
+    shrunk, cover = (torch.nn.functional.avg_pool2d(part.double(), 3) for part in (large, finer))
+    inside = (cover < 0.01) | (cover > 0.99)  # what lies on an edge may count either way
+    assert torch.equal((cover > 0.5) & inside, masks & inside)
+    assert (shrunk - small).abs().mean() < 12 < (shrunk - small.flip(0)).abs().mean() / 2
+    with pytest.raises(ValueError, match="size must be an int of at least 1, got 0"):
+        draw_shapes(1, 0, size=0)
+
+
 def test_images_drawn_in_chunks_all_differ(monkeypatch):
     monkeypatch.setattr(shapes, "CHUNK", 8)
     images, labels, masks = draw_shapes(20, 0)

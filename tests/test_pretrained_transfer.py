@@ -129,18 +129,20 @@ def small_task(monkeypatch):
 def test_an_interrupted_recording_goes_on_and_large_draws_share_a_rate(small_task, tmp_path, monkeypatch):
     file = tmp_path / "rows.jsonl"
     runs = [("small", n, "all weights", seed) for n in (10, 60) for seed in (0, 1)]
-    first = few_images.record(runs[:3], file, progress=False)
+    first = few_images.record(runs[:3], file)
     file.write_bytes(file.read_bytes() + b'{"task": "small", "per_cl')  # killed while it wrote
-    rows = few_images.record(runs, file, progress=False)
+    with pytest.warns(UserWarning, match="line 4 is truncated: its run does not count"):
+        rows = few_images.record(runs, file)
     assert rows[:3] == first
     assert [(row["task"], row["per_class"], row["way"], row["seed"]) for row in rows] == runs
     assert [len(row["val_accuracies"]) for row in rows] == [3, 3, 3, 1]  # 20 images choose for their own draw only
     assert rows[3]["rate"] == rows[2]["rate"]
     monkeypatch.setattr(few_images, "measure", lambda *args, **kwargs: pytest.fail("it trains again"))
-    assert few_images.record(runs, file, progress=False) == rows
+    assert few_images.record(runs, file) == rows
 
 
-def test_validation_images_choose_the_rate(small_task, monkeypatch):
+@pytest.mark.parametrize("way", ["from scratch", "norms and biases", "all weights"])
+def test_validation_images_choose_the_rate(small_task, monkeypatch, way):
     def planted(model, train, val, config, trains=None):
         model.lr = config.lr
         return model
@@ -153,15 +155,14 @@ def test_validation_images_choose_the_rate(small_task, monkeypatch):
 
     monkeypatch.setattr(few_images, "fine_tune", lambda model, *args: planted(adapt(model, num_classes=9), *args))
     monkeypatch.setattr(few_images, "evaluate", by_rate)
-    row = few_images.measure("small", 10, "norms and biases", 0)
-    assert (row["rate"], row["test_accuracy"]) == (0.3, 0.5)
+    row = few_images.measure("small", 10, way, 0)
+    assert (row["rate"], row["test_accuracy"], row["epochs"]) == (0.3, 0.5, 1)
     assert row["val_accuracies"] == {"0.1": 0.5, "0.3": 0.9, "1": 0.5}
 
 
-@pytest.mark.parametrize("way", ["from scratch", "linear probe"])
-def test_what_has_no_rate_to_choose(small_task, way):
-    row = few_images.measure("small", 10, way, 0)
-    assert (row["rate"], row["epochs"]) == ((1, 1) if way == "from scratch" else (0, 0))
+def test_a_probe_has_no_rate_to_choose(small_task):
+    row = few_images.measure("small", 10, "linear probe", 0)
+    assert (row["rate"], row["epochs"], row["val_accuracies"].keys()) == (0, 0, {"0"})
     assert row["val_images"] == 20 and row["test_images"] == 360 and row["seconds"] >= 0
 
 
@@ -181,21 +182,38 @@ def test_the_recorded_rows_are_whole():
     by_task = few_images.by_task(rows)
     assert set(by_task) == set(few_images.TASKS)
     for ways in by_task.values():
-        assert all(len(draws) == few_images.DRAWS for found in ways.values() for draws in found.values())
+        assert {len(draws) for found in ways.values() for draws in found.values()} <= {2, few_images.DRAWS}
 
 
 def test_the_table_s_numbers_by_hand():
-    row = {"task": "photographs", "per_class": 10, "test_images": 400, "seconds": 90.0}
+    row = {"task": "drawings", "per_class": 10, "test_images": 400, "seconds": 90.0}
     rows = [
-        row | {"way": "all weights", "rate": 0.1, "test_accuracy": 0.4, "seconds": 150.0},
-        row | {"way": "all weights", "rate": 0.3, "test_accuracy": 0.6},
-        row | {"way": "from scratch", "rate": 1.0, "test_accuracy": 0.2},
+        row | {"way": "all weights", "test_accuracy": 0.4, "seconds": 150.0},
+        row | {"way": "all weights", "test_accuracy": 0.6},
+        *(row | {"way": "from scratch", "test_accuracy": accuracy} for accuracy in (0.02, 0.01, 0.03)),
+        row | {"task": "photographs", "per_class": 100, "way": "linear probe", "test_accuracy": 1.0},
+        row | {"per_class": 9, "way": "linear probe", "test_accuracy": 0.0, "test_images": 20},
     ]
     table = few_images.summary(rows)
-    assert table["way"] == ["from scratch", "all weights"] and table["images"] == [10, 10]
-    assert table["accuracy"] == [0.2, 0.5] and (table["from"], table["to"]) == ([0.2, 0.4], [0.2, 0.6])
-    assert table["±"] == pytest.approx([0.0392, 0.049])  # 1.96 · √(0.2 · 0.8 / 400), 1.96 · √(0.5 · 0.5 / 400)
-    assert table["rate"] == ["", "0.1, 0.3"] and table["minutes"] == [1.5, 1.5]
+    assert list(table) == ["images", "of each class", *few_images.WAYS]
+    assert list(zip(table["images"], table["of each class"], strict=True)) == [
+        ("photographs", 100),
+        ("drawings", 9),
+        ("drawings", 10),
+    ]
+    # Wilson's: 1.96 √(p (1 − p) / n + 1.96² / 4 n²) / (1 + 1.96² / n), with n = 400 or 20
+    assert table["all weights"] == ["", "", "50.0% ± 4.9%, 90.0 s, 2 draws"]
+    assert table["from scratch"] == ["", "", "2.0% ± 1.4%, 90.0 s"]
+    assert table["linear probe"] == ["100.0% ± 0.5%, 90.0 s, 1 draw", "0.0% ± 8.1%, 90.0 s, 1 draw", ""]
+
+
+@pytest.mark.parametrize(("task", "times"), [("photographs", 1), ("large drawings", 2)])
+def test_weights_lent_to_larger_images_see_them_as_if_they_were_shrunk(task, times):
+    lender, lent = load_recorded(few_images.TASKS[task].backbone)[0], few_images._lent(task)
+    images = torch.randn(3, 3, 32 * times, 32 * times, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        shrunk = torch.nn.functional.avg_pool2d(images, times)
+        torch.testing.assert_close(lent(images), lender(shrunk), rtol=0, atol=1e-4)
 
 
 def test_no_borrowed_weights_have_seen_what_they_are_tried_on():

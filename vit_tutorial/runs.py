@@ -4,7 +4,8 @@ import json
 import platform
 import subprocess
 import time
-from collections.abc import Collection, Iterator
+import warnings
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, fields, replace
 from functools import cache
@@ -12,6 +13,7 @@ from hashlib import sha256
 from importlib.metadata import version
 from itertools import chain, count
 from pathlib import Path
+from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
@@ -20,7 +22,7 @@ from torch import Tensor, nn
 
 from vit_tutorial.archs.registry import ARCHS
 from vit_tutorial.attention import Attention, fused_attention, plain_attention
-from vit_tutorial.borders import at_fault, write_whole
+from vit_tutorial.borders import at_fault, read_json, write_whole
 from vit_tutorial.data.copies import look_alikes
 from vit_tutorial.data.folders import check_split
 from vit_tutorial.data.images import Dataset, ImageFiles
@@ -148,6 +150,28 @@ def append_row(path: Path, row: dict) -> None:
 def whole_lines(content: bytes) -> bytes:
     """Without a truncated last line."""
     return content[: content.rfind(b"\n") + 1]
+
+
+def read_lines(path: Path, read: Callable[[bytes, str], Any] = read_json) -> dict[int, Any]:
+    """What ``read`` makes of each line of a file, by the line's number; nothing if there is no file.
+
+    A truncated last line, left by a killed process or a full disk, is skipped with a warning, and so is a line that
+    ``read`` refuses.
+
+    Args:
+        read: of a line, and the words with which its ValueError begins.
+    """
+    content = path.read_bytes() if path.exists() else b""
+    whole, found = whole_lines(content), {}
+    lines = whole.splitlines()
+    if len(whole) < len(content):
+        warnings.warn(f"{path}, line {len(lines) + 1} is truncated: its run does not count", stacklevel=3)
+    for number, line in enumerate(lines, start=1):
+        try:
+            found[number] = read(line, f"{path}, line {number} is not a row of this version: ")
+        except ValueError as error:
+            warnings.warn(f"{error}. Its run does not count", stacklevel=3)
+    return found
 
 
 def _test_scores(model: nn.Module, train: Dataset | ImageFiles, test: Dataset | ImageFiles, recipe: Recipe) -> dict:

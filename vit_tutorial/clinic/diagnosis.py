@@ -118,6 +118,10 @@ TESTS_OF_OUTPUTS: dict[str, tuple[Callable[[ExaminedModel], str], str]] = {
         parts.blocks_have_no_residual,
         "Add what a branch returns to the stream: x = x + branch(norm(x)), for attention and for the MLP.",
     ),
+    "residual that skips attention": (
+        parts.stream_loses_attention,
+        "Let the MLP's residual add to the sum that it reads: x = x + attn(norm1(x)), then x = x + mlp(norm2(x)).",
+    ),
     "one block many times": (
         parts.blocks_are_one,
         "Make each block anew: nn.ModuleList(Block() for _ in range(depth)), not [Block()] * depth.",
@@ -149,9 +153,9 @@ def diagnose(
     nothing, or numbers to train that are no parameters, and whether a backward pass runs; with a patch size, passed or
     guessed, also whether the order of the patches matters. What is inside is asked as far as it is found: by name in
     this package's, timm's, torchvision's and Hugging Face's Vision Transformers, in others by what ran. The blocks
-    must be different ones and have residuals, the head must read the class token, and each attention is computed a
-    second time from its own weights: where it returned something else, the wrong scales, axes, reshapes and masks that
-    explain it are named.
+    must be different ones and have residuals, which keep what attention gave, the head must read the class token, and
+    each attention is computed a second time from its own weights: where it returned something else, the wrong scales,
+    axes, reshapes and masks that explain it are named.
 
     First of all the same batch is run several times. If the model is random while evaluating, the other tests run
     without dropout, or with the same random numbers in each pass.

@@ -3,6 +3,9 @@
 A probe that does not apply to a model, or whose answer would mean nothing, raises CannotTell.
 """
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
 import torch
 from einops import rearrange
 from torch import Tensor, nn
@@ -13,7 +16,7 @@ from vit_tutorial.clinic.examined import far, random_like
 from vit_tutorial.clinic.layers import role_of
 from vit_tutorial.clinic.probes import ONE_IMAGE, check_patches, output_for_each_token
 from vit_tutorial.clinic.symptoms import SAME, CannotTell
-from vit_tutorial.clinic.trace import DoesNotRun
+from vit_tutorial.clinic.trace import Call, DoesNotRun, hooked
 
 NO_BLOCKS = "no row of blocks was found that pass tokens (b, n, d) on"
 
@@ -135,17 +138,60 @@ def blocks_have_no_residual(examined: Anatomy) -> str:
         raise CannotTell("no block was found whose tokens go straight on to the next")
     for call in chained:
         others = [part for part in call.part.modules() if "norm" not in type(part).__name__.lower()]
-        kept = [(p, p.data) for part in others for p in part.parameters(recurse=False)]
-        try:
-            for parameter, data in kept:
-                parameter.data = torch.zeros_like(data)
-            with torch.no_grad():
-                passed = call.again(random_like(call.given))
-        finally:
-            for parameter, data in kept:
-                parameter.data = data
+        silent = [parameter for part in others for parameter in part.parameters(recurse=False)]
+        with torch.no_grad(), _at_zero(silent):
+            passed = call.again(random_like(call.given))
         if not passed.any():
-            return f"with {len(kept)} weights and biases at 0, all but those of norms, {call.name} passes nothing on"
+            return f"with {len(silent)} weights and biases at 0, all but those of norms, {call.name} passes nothing on"
+    return ""
+
+
+@contextmanager
+def _at_zero(parameters: Iterable[Tensor]) -> Iterator[None]:
+    kept = [(parameter, parameter.data) for parameter in parameters]
+    try:
+        for parameter, data in kept:
+            parameter.data = torch.zeros_like(data)
+        yield
+    finally:
+        for parameter, data in kept:
+            parameter.data = data
+
+
+def _differ(tokens: Tensor) -> bool:
+    return not torch.allclose(tokens, tokens[:, :1].expand_as(tokens))
+
+
+def stream_loses_attention(examined: Anatomy) -> str:
+    """What attention gave reaches a block's output beside the MLP too, unless the MLP's residual skips attention.
+
+    Asked are blocks whose MLP reads the sum of the stream and of what attention gave, and is in a residual itself.
+    """
+    asked = False
+    for layer in examined.layers:
+        whole = next((c for c in examined.calls if c.part in examined.blocks and c.holds(layer.call)), None)
+        inside = (c for c in examined.calls if whole and whole.holds(c) and c.start > layer.call.end)
+        linears = [call for call in inside if isinstance(call.part, nn.Linear)][-2:]
+        if len(linears) < 2 or linears[0].out.shape != linears[1].given.shape:
+            continue
+        (first, last), attention = linears, layer.call.part.parameters()
+        mlp, attention, read = list(last.part.parameters()), list(attention), []
+        tokens = random_like(whole.given)
+
+        def returned(silent: list[Tensor], whole: Call = whole, tokens: Tensor = tokens) -> Tensor:
+            with torch.no_grad(), _at_zero(silent):
+                return whole.again(tokens.clone())  # a block may go on in place
+
+        with hooked([first.part.register_forward_pre_hook(lambda part, args, read=read: read.append(args[0].clone()))]):
+            with_both, with_mlp = returned([]), returned(attention)
+        with_attention, with_neither = returned(mlp), returned([*attention, *mlp])
+        if torch.equal(*read) or not (_differ(read[1]) and _differ(with_neither)):
+            continue
+        asked = True
+        if torch.equal(with_attention, with_neither) and not torch.equal(with_both, with_mlp):
+            return f"with the weights of {last.name} at 0, what {whole.name} returns doesn't depend on its attention"
+    if not asked:
+        raise CannotTell("no block was found whose MLP reads the stream with what attention gave")
     return ""
 
 

@@ -32,29 +32,30 @@ SHAPES = tuple(INSIDE)
 
 
 def draw_shapes(
-    num: int, seed: int
+    num: int, seed: int, size: int = SIZE
 ) -> tuple[UInt8[Tensor, "num 3 H W"], Int64[Tensor, " num"], Bool[Tensor, "num H W"]]:
-    """Draw ``num`` images of 32×32 pixels, about the same number of each class in :data:`SHAPES`.
+    """Draw ``num`` images of ``size``×``size`` pixels, about the same number of each class in :data:`SHAPES`.
 
     Each holds one shape of random place, size, angle and vivid colour, over a gradient between two dull colours with
     dull specks and strokes. Only the shape tells the class. The same seed gives the same images.
 
     Returns:
-        images ``(num, 3, 32, 32)`` as bytes, labels ``(num,)``, masks ``(num, 32, 32)``, true where the shape covers at
-        least half of a pixel.
+        images ``(num, 3, size, size)`` as bytes, labels ``(num,)``, masks ``(num, size, size)``, true where the shape
+        covers at least half of a pixel.
 
     Raises:
-        ValueError: if ``num`` is less than 1.
+        ValueError: if ``num`` or ``size`` is less than 1.
     """
     check_int("num", num, 1)
+    check_int("size", size, 1)
     generator = torch.Generator().manual_seed(seed)
-    chunks = [_draw(min(CHUNK, num - start), generator) for start in range(0, num, CHUNK)]
+    chunks = [_draw(min(CHUNK, num - start), generator, size) for start in range(0, num, CHUNK)]
     images, labels, masks = (torch.cat(parts) for parts in zip(*chunks, strict=True))
     return images, labels, masks
 
 
 def _draw(
-    num: int, generator: torch.Generator
+    num: int, generator: torch.Generator, size: int
 ) -> tuple[UInt8[Tensor, "num 3 H W"], Int64[Tensor, " num"], Bool[Tensor, "num H W"]]:
     def between(low: float, high: float, *shape: int) -> Tensor:
         return low + (high - low) * torch.rand(*shape, generator=generator)
@@ -65,21 +66,21 @@ def _draw(
 
     labels = torch.randperm(num, generator=generator) % len(SHAPES)
     angle = between(0, 2 * math.pi, num)
-    u, _ = _own_axes(SIZE, torch.zeros(num, 2), torch.full((num,), 1.4), angle)
+    u, _ = _own_axes(size, torch.zeros(num, 2), torch.full((num,), 1.4), angle)
     slope = (u[:, None] + 1) / 2
     images = torch.lerp(dull_colour(), dull_colour(), slope)
     for _ in range(BLOTS):
-        u, v = _own_axes(SIZE, between(-1, 1, num, 2), between(0.06, 0.16, num), between(0, math.pi, num))
+        u, v = _own_axes(size, between(-1, 1, num, 2), between(0.06, 0.16, num), between(0, math.pi, num))
         length = torch.where(between(0, 1, num) < 0.5, 1.0, 4.0)[:, None, None]
         images = torch.where(((u / length) ** 2 + v**2 < 1)[:, None], dull_colour(), images)
 
     # The shape is drawn at twice the size and averaged, so its edge is smooth.
     place, radius = between(-0.38, 0.38, num, 2), between(0.4, 0.6, num)
     tilt = between(-math.pi / 6, math.pi / 6, num)
-    cover = torch.empty(num, 1, SIZE, SIZE)
+    cover = torch.empty(num, 1, size, size)
     for index, name in enumerate(SHAPES):
         chosen = labels == index
-        inside = INSIDE[name](*_own_axes(2 * SIZE, place[chosen], radius[chosen], tilt[chosen]))
+        inside = INSIDE[name](*_own_axes(2 * size, place[chosen], radius[chosen], tilt[chosen]))
         cover[chosen] = F.avg_pool2d(inside[:, None].float(), 2)
 
     # A vivid colour: one channel high, one low, one anything, in any order.

@@ -13,7 +13,7 @@ from torch import Tensor
 from vit_tutorial.data import downloads
 from vit_tutorial.data.folders import SPLIT_SEED, decode_cached, find_images
 from vit_tutorial.data.images import Dataset, ImageFiles
-from vit_tutorial.data.shapes import SHAPES, draw_shapes
+from vit_tutorial.data.shapes import SHAPES, SIZE, draw_shapes
 
 # Copies of CIFAR-10's archive, byte for byte: its own host has served 70 kB/s since June 2026 (pytorch/vision#9536).
 CIFAR_MIRRORS = (
@@ -173,10 +173,10 @@ def digits(split: str) -> Dataset:
     return _marked(whole[order[first:last]])
 
 
-def shapes(split: str) -> Dataset:
-    """20,000, 1,000 and 2,000 of our own images; see :func:`~vit_tutorial.data.shapes.draw_shapes`."""
-    size, seed = {"train": (20_000, 0), "val": (1_000, 1), "test": (2_000, 2)}[split]
-    images, labels, masks = draw_shapes(size, seed)
+def shapes(split: str, least: int = 0, size: int = SIZE) -> Dataset:
+    """20,000, 1,000 and 2,000 of our own images, or ``least``; see :func:`~vit_tutorial.data.shapes.draw_shapes`."""
+    num, seed = {"train": (20_000, 0), "val": (1_000, 1), "test": (2_000, 2)}[split]
+    images, labels, masks = draw_shapes(max(num, least), seed, size)
     mark = fingerprint(labels, lambda i: b"")  # seeds distinguish the splits; processors draw some pixels differently
     return Dataset(images, labels, SHAPES, "shapes, drawn by this package", masks, fingerprint=mark)
 

@@ -209,7 +209,7 @@ def how_many_images(tasks: Mapping[str, Mapping[str, Mapping[int, Sequence[float
         tasks: for each task and way to train, the accuracies of the draws by the number of images. Lines go through
             their means, a dot is a draw.
     """
-    fig, axes = plots.subplots(len(tasks), figsize=(6.4, 0.7 + 2.7 * len(tasks)), sharex=True, squeeze=False)
+    fig, axes = plots.subplots(len(tasks), figsize=(6.4, 0.7 + 2.3 * len(tasks)), sharex=True, squeeze=False)
     looks = list(zip(("o", "s", "^", "D", "v", "P"), [COLOURS["other"], *PALETTE], strict=False))
     for ax, (task, ways) in zip(axes[:, 0], tasks.items(), strict=True):
         for (way, found), (marker, colour) in zip(ways.items(), looks, strict=False):

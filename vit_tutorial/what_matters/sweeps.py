@@ -6,6 +6,7 @@ import shutil
 import warnings
 from collections.abc import Collection
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 from filelock import Timeout
@@ -24,8 +25,8 @@ from vit_tutorial.runs import (
     load_metrics,
     locked,
     provenance,
+    read_lines,
     run_recipe,
-    whole_lines,
 )
 from vit_tutorial.validate import check_int, check_option, checked
 from vit_tutorial.what_matters.variants import SWEEPS, Sweep
@@ -144,23 +145,11 @@ def _broken_row(variant: str, recipe: Recipe, reason: str, where: dict) -> dict:
 def read_rows(path: Path, sweep: Sweep) -> list[dict]:
     """The rows of a file whose recipe is still the sweep's, in the sweep's order.
 
-    A truncated last line, left by a killed process or a full disk, is skipped with a warning. So is a row that is not
-    JSON, lacks results or has a recipe that cannot be built, and the second row of a variant and seed.
+    Skipped with a warning are a truncated last line, a row that is not JSON, lacks results or has a recipe that cannot
+    be built, and the second row of a variant and seed.
     """
-    if not path.exists():
-        return []
-    content = path.read_bytes()
-    whole = whole_lines(content)
-    lines = whole.splitlines()
-    if len(whole) < len(content):
-        warnings.warn(f"{path}, line {len(lines) + 1} is truncated: its run does not count", stacklevel=2)
     rows, first = {}, {}
-    for number, line in enumerate(lines, start=1):
-        try:
-            row, counts = _read_row(line, sweep, f"{path}, line {number} is not a row of this version: ")
-        except ValueError as error:
-            warnings.warn(f"{error}. Its run does not count", stacklevel=2)
-            continue
+    for number, (row, counts) in read_lines(path, partial(_read_row, sweep)).items():
         run = (row["variant"], row["seed"])
         if counts and first.setdefault(run, number) < number:
             what = f"{path}, line {number} has the run of line {first[run]}, {run[0]!r} with seed {run[1]}"
@@ -171,7 +160,7 @@ def read_rows(path: Path, sweep: Sweep) -> list[dict]:
     return sorted(rows.values(), key=lambda row: (order.index(row["variant"]), row["seed"]))
 
 
-def _read_row(line: bytes, sweep: Sweep, odd: str) -> tuple[dict, bool]:
+def _read_row(sweep: Sweep, line: bytes, odd: str) -> tuple[dict, bool]:
     """A row, and whether its recipe is still the sweep's.
 
     Raises:
