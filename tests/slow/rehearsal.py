@@ -25,7 +25,7 @@ INSTEAD = {
         "photographs[1000:]": "photographs[4:]",
     },
     "08_attention_maps": {"NUM_TRIALS = 300": "NUM_TRIALS = 60", "NUM_HIDDEN = 200": "NUM_HIDDEN = 20"},
-    "09_pretrained": {"range(3), 30": "range(1), 3", "number = 500": "number = 60", "300, 1000), 10": "300), 2"},
+    "09_pretrained": {"range(2), 30": "range(1), 3", "number = 500": "number = 60", "300, 1000), 10": "300), 2"},
     "10_what_matters": {"base_seeds = 4, 3, 4": "base_seeds = 1, 3, 4", "shift_epochs = 0, 3": "shift_epochs = 0, 1"},
     "11_speed": {
         "8192 if device": "64 if device",

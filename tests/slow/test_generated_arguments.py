@@ -218,13 +218,14 @@ def an_argument(name: str, kind: Any, sizes: dict[str, int], rng: random.Random)
     return simple.get(kind, lambda: rng.choice(NONSENSE))()
 
 
-# These have no checks for their own sake: a tensor is a tensor there, with two axes at least, and a model a model.
+# These have no checks for their own sake: a tensor is a tensor there, with two axes at least and a feature, and a model
+# a model.
 CORE = ("vit_tutorial.attention", "vit_tutorial.patches", "vit_tutorial.model")
 
 
 def is_core_s(kind: Any, value: object) -> bool:
     if isinstance(value, Tensor):
-        return value.ndim > 1
+        return value.ndim > 1 and value.shape[-1] > 0
     return not isinstance(kind, type) or isinstance(value, kind)
 
 

@@ -26,8 +26,10 @@ from vit_tutorial.modern import (
     axial_rope,
     centred_coordinates,
 )
+from vit_tutorial.validate import checked
 
 
+@checked
 def dinov3(config: ViTConfig, mlp: Callable[..., nn.Module] = Mlp) -> ModernViT:
     """LayerScale, four registers, and no positions but the rotary ones; the large ones have ``mlp=SwiGLU``.
 
@@ -39,6 +41,7 @@ def dinov3(config: ViTConfig, mlp: Callable[..., nn.Module] = Mlp) -> ModernViT:
     return ModernViT(config, block=partial(ModernBlock, **parts), norm=norm, reg_tokens=4)
 
 
+@checked
 def vit5(config: ViTConfig) -> ModernViT:
     """LayerScale, RMSNorm, QK-norm, rotary and learned positions, four registers with places of their own.
 
