@@ -429,3 +429,66 @@ def test_the_model_is_as_it_was():
     diagnose(model)
     assert model.end.forward is patched and [*model.layers[0].__dict__] == names and model.training
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
+
+
+class TokensFirst(Stranger):
+    """All blocks work on (n, b, d), and the head reads their mean; healthy, unless attention is turned."""
+
+    def __init__(self, turned=False):
+        super().__init__(mixer=lambda: SequenceFirst(turned))
+
+    def forward(self, images):
+        x = self.cut(images).flatten(2).mT
+        x = torch.cat([self.start.expand(len(x), -1, -1), x], dim=1) + self.where
+        x = x.transpose(0, 1)
+        for layer in self.layers:
+            x = layer(x)
+        return self.classes(self.end(x).mean(dim=0))
+
+
+def test_a_token_s_row_is_no_image_s():
+    assert bugs(TokensFirst(), images=torch.randn(8, 3, 32, 32)) == [] == bugs(TokensFirst())
+    assert "attention across the batch" in bugs(TokensFirst(turned=True))
+
+
+class Windows(Mixer):
+    """Attention among four tokens in a row: the 17th, the class token's in front of the others, has all of its own."""
+
+    def forward(self, x):
+        q, k, v = (rearrange(w(x), "b n (h hd) -> b h n hd", h=3) for w in (self.w_q, self.w_k, self.w_v))
+        place = torch.arange(x.shape[1]) // 4
+        scores = (q @ k.mT * 8**-0.5).masked_fill(place[:, None] != place, -torch.inf)
+        return self.w_o(rearrange(scores.softmax(dim=-1) @ v, "b h n hd -> b n (h hd)"))
+
+
+def test_windows_in_attention_are_a_design():
+    found = diagnose(Stranger(mixer=Windows))
+    assert "masked attention" not in [finding.bug for finding in found]
+    assert "tokens read those of their window alone" in found.not_run["masked attention"]
+
+
+class Twice(nn.Module):
+    """One norm that two paths lead to."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(4)
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(192, 4), self.norm)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(self.norm(self.body(x)))
+
+
+def test_a_part_with_two_paths_keeps_its_weights():
+    model = Twice()
+    before, weight = {name: value.clone() for name, value in model.state_dict().items()}, model.norm.weight
+    diagnose(model, torch.randn(4, 3, 8, 8), patch_size=4)
+    assert model.norm.weight is weight and isinstance(weight, nn.Parameter)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, torch.jit.script])
+def test_what_copies_or_compiles_a_model_is_named(wrap):
+    with pytest.raises(ValueError, match=r"a model: diagnose the model itself"):
+        diagnose(wrap(Twice()), torch.randn(4, 3, 8, 8))

@@ -79,6 +79,9 @@ def prepared(
     """
     if is_compiled(model):
         raise ValueError("a compiled model runs no hooks: diagnose the model that was compiled")
+    if isinstance(model, nn.DataParallel | torch.jit.ScriptModule):
+        kind = "nn.DataParallel copies" if isinstance(model, nn.DataParallel) else "TorchScript compiles"
+        raise ValueError(f"{kind} a model: diagnose the model itself")
     kept = [(tensor, tensor.data) for tensor in (*model.parameters(), *model.buffers())]
     hooks = [model.register_forward_hook(lambda part, args, out: as_logits(out))]
     hooks.append(model.register_forward_pre_hook(lambda part, args: draw_from(0)))
@@ -225,16 +228,20 @@ class ExaminedModel:
         Raises:
             CannotTell: if no part takes one.
         """
-        fewest, seen = self.num_patches, []
+        fewest, seen, windows = self.num_patches, [], []
 
         def look(part: nn.Module, args: tuple) -> None:
             x = args[0] if args else None
+            if isinstance(x, Tensor) and x.ndim == 3 and len(x) > len(images) and not seen:
+                windows.append(tuple(x.shape))
             is_sequence = isinstance(x, Tensor) and x.ndim == 3 and len(x) == len(images)
             if is_sequence and not seen and fewest <= x.shape[1] <= fewest + MOST_EXTRA_TOKENS:
                 seen.append(x.clone())  # the model may go on in place
 
         with hooked([part.register_forward_pre_hook(look) for part in self.model.modules()]):
             self.model(images)
+        if windows:
+            raise CannotTell(f"a part takes {windows[0]}, more sequences than images, before one takes all the patches")
         if not seen:
             raise CannotTell(f"no part of the model takes a sequence of {fewest} patches, or of a few tokens more")
         return seen[0]

@@ -254,6 +254,8 @@ def _explain(layer: Layer, examined: Anatomy) -> dict[str, str] | str:
                 least, mistakes = distance, each
         if least < 10 * SAME:
             break
+    if least < FITS * error and {bug for bug, *_ in mistakes if bug} == {SCALE} and _scales_itself(layer):
+        return f"the norms of queries and keys in {layer.name} have weights, and may learn the scale"
     if least < FITS * error:
         named: dict[str, list[str]] = {}
         for bug, words, _ in mistakes:
@@ -273,6 +275,10 @@ def _explain(layer: Layer, examined: Anatomy) -> dict[str, str] | str:
         if (scale := _fits_some_scale(Way(h), layer)) is not None:
             return {SCALE: f"in {layer.name} the scores are divided by {1 / scale:.4g}, not √head_dim, {moved}"}
     return _explain_by_running(layer, examined, heads, moved)
+
+
+def _scales_itself(layer: Layer) -> bool:
+    return all(norm is not None and any(True for _ in norm.parameters()) for norm in layer.norms)
 
 
 def _alone(mistakes: list[tuple], others: list[tuple]) -> list[tuple]:
@@ -319,6 +325,8 @@ def _explain_by_running(layer: Layer, examined: Anatomy, heads: list[int], moved
             if _error(Way(h, mask=mask), layer, layer.out) < 10 * SAME:
                 if torch.equal(mask, ~torch.eye(n, dtype=torch.bool, device=x.device)):
                     return f"in {layer.name} no token reads itself, as in locality self-attention, which is a design"
+                if mask.sum() > n and torch.equal(mask, mask.mT) and torch.equal(mask, mask.float() @ mask.float() > 0):
+                    return f"in {layer.name} tokens read those of their window alone, which is a design"
                 kind = "those before it" if not reads.triu(1).any() else "some"
                 left = f"{int(mask.sum())} of {n * n} pairs are left"
                 return {MASKED: f"in {layer.name} a token reads only {kind}: {left}"}

@@ -31,7 +31,11 @@ def rows_depend_on_each_other(examined: Anatomy) -> str:
         raise CannotTell(ONE_IMAGE)
     images = examined.images.clone().requires_grad_()
     run = examined.run(images)
-    of_image_0 = [values[0] for values in (run.leaving, run.features, run.output) if values is not None]
+    b = len(images)
+    leaving = run.leaving  # of some models (n, b, d)
+    if leaving is not None and (len(leaving) != b or (leaving.ndim == 3 and leaving.shape[1] == b)):
+        leaving = None
+    of_image_0 = [values[0] for values in (leaving, run.features, run.output) if values is not None]
     (gradient,) = torch.autograd.grad(sum((values * random_like(values)).sum() for values in of_image_0), images)
     influence = gradient.flatten(1).norm(dim=1)
     if not influence.any():
@@ -72,10 +76,14 @@ def head_depends_on_all_tokens(examined: Anatomy) -> str:
     run = examined.run(examined.images)
     if run.normed is None:
         raise CannotTell(NO_BLOCKS)
+    if examined.patch_size is not None and run.normed.shape[1] <= examined.num_patches:
+        raise CannotTell("fewer tokens leave the last norm than there are patches and a class token")
     read = run.features if run.features.ndim == 2 else run.output  # of a head that takes tokens, what it is for
     (influence,) = torch.autograd.grad((read @ random_like(read[0])).sum(), run.normed, allow_unused=True)
     if influence is None or not influence.any():  # None: a norm that is called, and whose result nobody reads
         raise CannotTell("the head does not depend on the tokens that leave the last norm")
+    if len(influence) != len(examined.images) or influence.shape[1] == len(influence):
+        raise CannotTell("the tokens may be axis 0")
     lengths = influence.norm(dim=-1)[0]
     if len(lengths) < 2:
         raise CannotTell("a single token leaves the last norm")
@@ -185,7 +193,7 @@ def stream_loses_attention(examined: Anatomy) -> str:
         with hooked([first.part.register_forward_pre_hook(lambda part, args, read=read: read.append(args[0].clone()))]):
             with_both, with_mlp = returned([]), returned(attention)
         with_attention, with_neither = returned(mlp), returned([*attention, *mlp])
-        if torch.equal(*read) or not (_differ(read[1]) and _differ(with_neither)):
+        if len(read) != 2 or torch.equal(*read) or not (_differ(read[1]) and _differ(with_neither)):
             continue
         asked = True
         if torch.equal(with_attention, with_neither) and not torch.equal(with_both, with_mlp):

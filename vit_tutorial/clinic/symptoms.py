@@ -147,11 +147,26 @@ def dead_parameters(model: nn.Module, images: Float[Tensor, "b c H W"]) -> list[
     """
     asked = {name: p.detach().requires_grad_() for name, p in model.named_parameters() if p.is_floating_point()}
     with evaluating(model), torch.enable_grad():
-        outputs = as_logits(functional_call(model, asked, (images,)))
+        outputs = as_logits(called_with(model, asked, images))
     if not outputs.requires_grad:
         raise CannotTell("the outputs have no gradient with respect to any parameter")
     gradients = torch.autograd.grad(outputs.sum(), list(asked.values()), allow_unused=True)
     return [name for name, gradient in zip(asked, gradients, strict=True) if gradient is None]
+
+
+def called_with(model: nn.Module, swapped: dict[str, Tensor], images: Tensor) -> object:
+    """What the model returns with other tensors in the place of these parameters and buffers, however they are shared.
+
+    ``functional_call`` itself leaves a module that two paths lead to with the stand-ins, so each place is named once.
+    """
+    named = dict(model.named_parameters()) | dict(model.named_buffers())
+    stand_ins = {id(named[name]): value for name, value in swapped.items()}
+    places = {}
+    for path, part in model.named_modules():
+        for key, tensor in (*part._parameters.items(), *part._buffers.items()):
+            if id(tensor) in stand_ins:
+                places[f"{path}.{key}" if path else key] = stand_ins[id(tensor)]
+    return functional_call(model, places, (images,), tie_weights=False)
 
 
 @checked
