@@ -451,7 +451,8 @@ CIFAR10_SMALL = replace(
 
 # vit-tutorial train cifar10-speedrun
 # The best plain ViT that we found for half an hour of two CPU cores: cifar10-small, narrower and without a class token,
-# in bf16. 28 minutes; five seeds, mean 84.1 % (test, JPEG copy). With RandAugment 0.3 and 30 epochs, 34 minutes, its
+# in bf16. 28 minutes where the CPU has fast units for that; five seeds, mean 84.1 % (test, JPEG copy). Without AMX,
+# a step takes three times as long, and less with --precision fp32. With RandAugment 0.3 and 30 epochs, 34 minutes, its
 # first seed ended at 84.4 % on the validation images, where this recipe's has 83.7 %.
 CIFAR10_SPEEDRUN = replace(
     CIFAR10_SMALL,

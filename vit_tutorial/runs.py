@@ -310,8 +310,9 @@ def _device_name(device: str) -> str:
     if device.startswith("cuda"):
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()
-    # The processor's capability distinguishes machines, whose seconds must not be compared.
-    return f"CPU ({torch.backends.cpu.get_cpu_capability()}), {threads} thread{'s' if threads > 1 else ''}"
+    # What a processor can do distinguishes machines, whose seconds must not be compared; AMX multiplies bf16.
+    units = torch.backends.cpu.get_cpu_capability() + ", AMX" * torch.cpu._is_amx_tile_supported()
+    return f"CPU ({units}), {threads} thread{'s' if threads > 1 else ''}"
 
 
 @cache  # this process keeps running the code it loaded, even if the checkout moves on

@@ -31,7 +31,7 @@ from vit_tutorial.validate import checked
 
 @checked
 def dinov3(config: ViTConfig, mlp: Callable[..., nn.Module] = Mlp) -> ModernViT:
-    """LayerScale, four registers, and no positions but the rotary ones; the large ones have ``mlp=SwiGLU``.
+    """LayerScale, four registers, and no positions but the rotary ones; the "plus" ones and the 7B have ``mlp=SwiGLU``.
 
     Source: Siméoni et al. 2025, "DINOv3"; timm's ``Eva`` with ``rope_type="dinov3"``.
     """

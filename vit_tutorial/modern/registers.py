@@ -76,7 +76,8 @@ def with_test_time_register(model: ViT, neurons: Sequence[Neuron]) -> ModernViT:
     Raises:
         ValueError: if the model is not plain, or has no such neuron.
 
-    Source: Jiang et al. 2025, arXiv:2506.08010.
+    Source: Jiang et al. 2025, arXiv:2506.08010; in their code the class token keeps its activation, and the largest is
+    chosen by size, with its sign.
     """
     if type(model) is not ViT:
         raise ValueError(f"a test-time register is for a plain ViT, got {type(model).__name__}")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vit_tutorial.validate import check_divisible, check_int, check_number, checked, to_pair
 
 PAIRS = "(f two)"  # (0, 1), (2, 3) … as in RoFormer, EVA and RoPE-ViT
-HALVES = "(two f)"  # feature i with i + hd/2, as in GPT-NeoX, Llama and DINOv3
+HALVES = "(two f)"  # feature i with i + hd/2, as in GPT-NeoX, DINOv3 and Llama on Hugging Face
 
 
 @checked
@@ -75,7 +75,8 @@ def axial_angles(
     Args:
         grid_size: patches, an int or an (gh, gw) pair.
         head_dim: features of a head; divisible by 4, so that row and column each have whole pairs.
-        theta: the slowest pairs turn about 1/theta in a step; 100 in RoPE-ViT and DINOv3, 10000 in EVA and ViT-5.
+        theta: the slowest pairs turn about 1/theta in a step; 100 in RoPE-ViT's axial models and DINOv3, 10000 in
+            EVA and ViT-5.
         coordinates: of the patches, ``(n, 2)``; :func:`centred_coordinates` for DINOv3.
 
     Returns:
@@ -147,8 +148,8 @@ def axial_rope(
 class MixedRope(nn.Module):
     """Turns queries or keys by angles that depend on row and column at once, at frequencies that are learned.
 
-    ``angle[n, i] = column · freqs[0, i] + row · freqs[1, i]``: each pair of each head has a direction in the image, a
-    random one at first, where axial angles only know the two axes.
+    ``angle[n, i] = column · freqs[0, i] + row · freqs[1, i]``: each pair of each head has a direction in the image,
+    at first a random one of its head or the one across it, where axial angles only know the two axes.
 
     Args:
         num_heads: each has frequencies of its own.

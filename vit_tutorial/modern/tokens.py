@@ -115,7 +115,7 @@ class AttentionPoolLatent(nn.Module):
         ValueError: if ``num_heads`` does not divide ``dim``.
 
     Source: Zhai et al. 2022, "Scaling Vision Transformers", after Lee et al. 2019, "Set Transformer";
-    timm's module of this name, with its defaults.
+    timm's module of this name, with the LayerNorm that its ``VisionTransformer`` gives it.
     """
 
     def __init__(self, dim: int, num_heads: int = 8, *, mlp_ratio: float = 4.0, act: str = "gelu"):

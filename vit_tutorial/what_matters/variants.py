@@ -204,7 +204,7 @@ SMALL_SHORT = replace(
     RECIPES["cifar10-small"], epochs=2, lr=4e-3, init="xavier", augment=Augment(flip=True, crop=2), precision="bf16"
 )
 
-# The base of today's parts (chapter 13): on a CPU that has bf16, a step takes about 3/5 of the time.
+# The base of today's parts (chapter 13): on a CPU with fast units for bf16 (AMX), a step takes about 3/5 of the time.
 MODERN_SHORT = replace(CIFAR10_SHORT, precision="bf16")
 
 # For how many epochs a part trains in about the time of the base's five, from the seconds of a step on one CPU core;
@@ -222,7 +222,7 @@ DIGITS_SHORT = replace(
 
 # vit-tutorial sweep mnist, ...
 # Minutes of one CPU core per run: mnist 1.3, shapes 1, cifar10 and cifar10-lr 6.7, clinic 2.7, clinic-digits 0.05,
-# modern and modern-equal-time 4 where it has bf16, cifar10-small 14.
+# modern and modern-equal-time 4 where it has AMX, else 7, cifar10-small 14.
 SWEEPS = {
     "mnist": _sweep(
         replace(RECIPES["mnist"], epochs=2),
