@@ -248,9 +248,11 @@ def execute(anew: bool = False, chapters: Sequence[str] = ()) -> None:
 
     Args:
         anew: whether to run even those that have passed.
-        chapters: stems of those that may run; all if there are none.
+        chapters: those that may run, by file or stem; all if there are none.
     """
-    sources = notebooks()
+    sources, chapters = notebooks(), {Path(chapter).stem for chapter in chapters}
+    if unknown := chapters - {path.stem for path in sources}:
+        sys.exit(f"no such chapter: {', '.join(sorted(unknown))}; there are {', '.join(p.stem for p in sources)}")
     places = {path: kept(path, notebook_key(path, notebook)) for path, notebook in sources.items()}
     stale = [path for path in sources if anew or not places[path].exists()]
     stale = [path for path in stale if not chapters or path.stem in chapters]

@@ -6,6 +6,8 @@ What is told about the sweep is held to its rows once they are recorded.
 import torch
 from claiming import after, claim
 
+from vit_tutorial.recipes import RECIPES, make_model
+from vit_tutorial.runs import load_metrics
 from vit_tutorial.what_matters import SWEEPS, effect, load_sweep
 
 
@@ -134,3 +136,22 @@ def every_part_of_the_sweep_is_named(PARTS):
     )
     ahead = effect(load_sweep("cifar10"), "resnet")
     claim("is 9 points ahead of its ViT there", 8.5 < ahead[0] < 9.5)
+
+
+@after("spent")
+def the_smallest_model(columns):
+    parameters, tokens = columns["parameters"], columns["tokens"]
+    claim("a tutorial's 5,689 parameters", parameters == [5_689, 5_689, 5_686])
+    claim("49 tokens instead of 5", tokens == [5, 5, 49])
+    projection = make_model(RECIPES["mnist-fixed"]).patch_embed.proj.weight.numel()
+    claim("Two fifths of them are one matrix", 0.38 < projection / parameters[1] < 0.42)
+    block = dict(make_model(RECIPES["mnist-tiny"]).blocks[0].named_parameters())
+    offsets = sum(block[name].numel() for name in block if "rel" in name)
+    claim("only 48 numbers a block", offsets == 48)
+    wrong = {
+        name: sum(1 - load_metrics(name + seed)["test"]["accuracy"] for seed in ("", "-1", "-2"))
+        for name in ("mnist-fixed", "mnist-tiny")
+    }
+    claim(
+        "About half of the mended tutorial's mistakes are gone", 0.4 < wrong["mnist-tiny"] / wrong["mnist-fixed"] < 0.6
+    )
