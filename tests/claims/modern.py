@@ -1,6 +1,6 @@
 """What chapter 13 says in numbers, held to what its cells computed.
 
-What is told about the sweep is held to its rows once they are recorded.
+What is told about the sweep is held to its recorded rows.
 """
 
 import torch
@@ -9,6 +9,7 @@ from claiming import after, claim
 from vit_tutorial.recipes import RECIPES, make_model
 from vit_tutorial.runs import load_metrics
 from vit_tutorial.what_matters import SWEEPS, effect, load_sweep
+from vit_tutorial.what_matters.effects import gains
 
 
 @after("rope")
@@ -136,6 +137,26 @@ def every_part_of_the_sweep_is_named(PARTS):
     )
     ahead = effect(load_sweep("cifar10"), "resnet")
     claim("is 9 points ahead of its ViT there", 8.5 < ahead[0] < 9.5)
+
+
+@after("effects")
+def what_each_part_is_worth(PARTS):
+    rows = load_sweep("modern")
+    by_seed = {part: gains(rows, part) for part in PARTS}
+    least = {part: each.min().item() for part, each in by_seed.items()}
+    most = {part: each.max().item() for part, each in by_seed.items()}
+    mean = {part: each.mean().item() for part, each in by_seed.items()}
+    claim("each gained more than 2 points", min(least[part] for part in ("layer-scale", "rope", "rope-mixed")) > 2)
+    claim("the learned directions more than axial RoPE", mean["rope-mixed"] > mean["rope"])
+    claim("lost more than 2 points with every seed", most["bias-table"] < -2)
+    claim("Leaving out half the patches lost as much", most["patch-dropout"] < -2)
+    claim("Neither learned pool did better", max(mean["sequence-pool"], mean["attention-pool"]) < mean["mean-pool"])
+    claim("The largest gain of all crosses the border of plain", max(mean, key=mean.get) == "conv-stem")
+    claim("gained more than 6 points with every seed, and both blocks of today more than 3", least["conv-stem"] > 6)
+    claim(None, min(least["dinov3"], least["vit5"]) > 3)
+    small = ("registers", "rms-norm", "qk-norm", "swiglu")
+    claim("moved it by less than a point", all(abs(each) < 1 for part in small for each in by_seed[part].tolist()))
+    claim("gains less than both together", mean["vit5"] < mean["layer-scale"] + mean["rope"])
 
 
 @after("spent")
