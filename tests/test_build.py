@@ -79,12 +79,12 @@ def behind(stem: str) -> set[str]:
     return {file.relative_to(ROOT / "vit_tutorial").as_posix() for file in build.files_behind(stem, code_of(stem))}
 
 
-@pytest.mark.slow
 def test_a_chapter_that_is_not_there_is_not_passed_over():
     with pytest.raises(SystemExit, match="no such chapter: 05_modle; there are 01_patches, 02_"):
         build.execute(chapters=["notebooks/05_modle.ipynb"])
 
 
+@pytest.mark.slow
 def test_a_chapter_depends_on_the_modules_that_it_loads():
     """The truth: what is in ``sys.modules`` after a chapter's imports and its exercises."""
     code = """
