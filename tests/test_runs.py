@@ -22,6 +22,7 @@ from vit_tutorial.runs import (
     load_classes,
     load_metrics,
     load_recorded,
+    load_seeds,
     own_name,
     recorded_runs,
     run_once,
@@ -314,6 +315,12 @@ def test_a_recorded_run_is_whole(name):
     with torch.device("meta"):
         assert sum(p.numel() for p in make_model(recipe).parameters()) == metrics["parameters"]
     assert not metrics["commit"].endswith("+"), "recorded from a checkout with changes"
+
+
+def test_the_seeds_of_a_recipe_come_in_order_and_without_its_other_runs():
+    assert [run["recipe"]["seed"] for run in load_seeds("cifar10-speedrun")] == [0, 1, 2, 3, 4]
+    assert len(load_seeds("mnist-published")) == 3 and load_metrics("mnist-published-15-epochs")
+    assert load_seeds("mnist-publishe.") == load_seeds("nothing") == []
 
 
 @pytest.mark.slow

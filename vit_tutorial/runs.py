@@ -2,6 +2,7 @@
 
 import json
 import platform
+import re
 import subprocess
 import time
 import warnings
@@ -369,6 +370,16 @@ def load_metrics(run: str | Path) -> dict:
     if "name" in metrics:
         metrics["name"] = current_name(metrics["name"])
     return metrics
+
+
+def load_seeds(name: str) -> list[dict]:
+    """What the recorded runs of a recipe measured, seed 0 first: further seeds' names end in -1, -2, and so on.
+
+    Args:
+        name: of the recipe; an empty list is returned if it has no recorded run.
+    """
+    runs = [load_metrics(run) for run in recorded_runs() if re.fullmatch(rf"{re.escape(name)}(-\d+)?", run)]
+    return sorted(runs, key=lambda run: run["recipe"]["seed"])
 
 
 def load_classes(run: str | Path) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from scipy import stats
 from vit_tutorial.metrics import recipe_from_dict
 from vit_tutorial.plots import Table, table
 from vit_tutorial.recipes import RECIPES
-from vit_tutorial.runs import load_metrics, recorded_runs
+from vit_tutorial.runs import load_metrics, load_seeds, recorded_runs
 from vit_tutorial.speed import training_flops
 from vit_tutorial.what_matters import FRACTIONS, SWEEPS, accuracies, compare, effect, load_sweep, p_value
 from vit_tutorial.what_matters.effects import SPLITS, effect_text, excludes_zero
@@ -44,11 +44,6 @@ CHOICES = {
 }
 # The speedrun's records, the latest last, each with the run whose recipe it changed. Further seeds end in -1, -2, …
 RECORDS = {"cifar10-speedrun": "cifar10-small"}
-
-
-def seeds_of(record: str) -> dict[str, dict]:
-    """A record's runs by name, seed 0 first."""
-    return {name: load_metrics(name) for name in recorded_runs() if re.fullmatch(rf"{record}(-\d+)?", name)}
 
 
 def changes(before: dict, after: dict) -> Iterator[tuple[str, Any, Any]]:
@@ -166,7 +161,7 @@ class Lab:
 
     @shown("The records, the latest last.", {"minutes": ".1f"})
     def records(self):
-        for name, runs in ((name, [*seeds_of(name).values()]) for name in RECORDS):
+        for name, runs in ((name, load_seeds(name)) for name in RECORDS):
             timed = [run["seconds"] / 60 for run in runs if run["device"] == runs[0]["device"]]
             row = {"record": name, "test, %": mean_text([100 * run["test"]["accuracy"] for run in runs])}
             row["validation, %"] = mean_text([100 * run["history"][-1]["val_accuracy"] for run in runs])
@@ -183,8 +178,8 @@ class Lab:
 
     @shown("Every seed.", {"test, %": ".2f", "validation, %": ".2f", "minutes": ".1f"})
     def record_seeds(self):
-        for name, run in ((name, run) for record in RECORDS for name, run in seeds_of(record).items()):
-            row = {"run": name, "test, %": 100 * run["test"]["accuracy"]}
+        for record, run in ((record, run) for record in RECORDS for run in load_seeds(record)):
+            row = {"record": record, "seed": run["recipe"]["seed"], "test, %": 100 * run["test"]["accuracy"]}
             row |= {"validation, %": 100 * run["history"][-1]["val_accuracy"], "minutes": run["seconds"] / 60}
             yield row | {"on": run["device"], "torch": run["versions"]["torch"], "commit": run["commit"][:7]}
 

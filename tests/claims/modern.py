@@ -7,7 +7,7 @@ import torch
 from claiming import after, claim
 
 from vit_tutorial.recipes import RECIPES, make_model
-from vit_tutorial.runs import load_metrics
+from vit_tutorial.runs import load_seeds
 from vit_tutorial.what_matters import SWEEPS, effect, load_sweep
 from vit_tutorial.what_matters.effects import gains
 
@@ -170,8 +170,7 @@ def the_smallest_model(columns):
     offsets = sum(block[name].numel() for name in block if "rel" in name)
     claim("only 48 numbers a block", offsets == 48)
     wrong = {
-        name: sum(1 - load_metrics(name + seed)["test"]["accuracy"] for seed in ("", "-1", "-2"))
-        for name in ("mnist-fixed", "mnist-tiny")
+        name: sum(1 - run["test"]["accuracy"] for run in load_seeds(name)) for name in ("mnist-fixed", "mnist-tiny")
     }
     claim(
         "About half of the mended tutorial's mistakes are gone", 0.4 < wrong["mnist-tiny"] / wrong["mnist-fixed"] < 0.6

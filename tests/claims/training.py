@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import re
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +10,7 @@ from claiming import after, claim
 from vit_tutorial import training
 from vit_tutorial.metrics import recipe_from_dict
 from vit_tutorial.recipes import RECIPES, load_split
-from vit_tutorial.runs import load_metrics, load_recorded, recorded_runs
+from vit_tutorial.runs import load_metrics, load_recorded, load_seeds
 from vit_tutorial.what_matters import SWEEPS, effect, effect_interval, load_sweep
 
 SEEDS = ("", "-1", "-2")
@@ -28,10 +27,6 @@ def accuracy_of(run):
 
 def confusion_of(run):
     return torch.tensor(load_metrics(run)["test"]["confusion"]).float()
-
-
-def runs_of(name):
-    return [load_metrics(run) for run in recorded_runs() if re.fullmatch(rf"{name}(-\d)?", run)]
 
 
 @after("never-five")
@@ -129,10 +124,10 @@ def the_rungs_are_those_that_were_recorded(LADDER):
     made = dict(LADDER.values())
     fixed = made["mnist-fixed"]
     for name, recipe in made.items():
-        for run in runs_of(name):
+        for run in load_seeds(name):
             kept = recipe_from_dict(run["recipe"])
             claim(None, kept.model == recipe.model and kept.lr == recipe.lr, when=recipe == RECIPES.get(name, recipe))
-    claim("the last with one", [len(runs_of(name)) for name in made] == [3] * 6 + [1])
+    claim("the last with one", [len(load_seeds(name)) for name in made] == [3] * 6 + [1])
     untouched = fixed == RECIPES["mnist-fixed"]
     claim("at a third of the rate", math.isclose(made["mnist-wide"].lr, fixed.lr / 3), when=untouched)
 
@@ -140,7 +135,7 @@ def the_rungs_are_those_that_were_recorded(LADDER):
 @after("ladder")
 def the_ladder_climbs():
     names = ["mnist-published", "mnist-logits", "mnist-fixed", "mnist-wide", "mnist-patch14", "mnist", "mnist-patch4"]
-    wrong = {name: [100 * (1 - run["test"]["accuracy"]) for run in runs_of(name)] for name in names}
+    wrong = {name: [100 * (1 - run["test"]["accuracy"]) for run in load_seeds(name)] for name in names}
     mean = {name: sum(runs) / len(runs) for name, runs in wrong.items()}
     rounded = [round(value, 1) for value in mean.values()]
     claim("from 10.6 % to 4.8 %", rounded[:2] == [10.6, 4.8])
@@ -149,7 +144,7 @@ def the_ladder_climbs():
     claim("from the published result to over 99 %", max(rounded[4:]) < 1)
     third = mean["mnist-fixed"] / mean["mnist-published"]
     claim("Two thirds of the mistakes are gone before the model grows", 0.63 < 1 - third < 0.7)
-    claim(None, {runs_of(name)[0]["parameters"] for name in names[:3]} == {5_689})
+    claim(None, {load_seeds(name)[0]["parameters"] for name in names[:3]} == {5_689})
     fewer = 1 - mean["mnist-logits"] / (sum(wrong["mnist-published"][1:]) / 2)
     claim("remove only four mistakes in ten", 0.35 < fewer < 0.45)
     halved = [later < 0.52 * former for former, later in itertools.pairwise(mean.values())]
@@ -165,19 +160,19 @@ def the_ladder_climbs():
 
 
 def confusions(name):
-    return [torch.tensor(run["test"]["confusion"]).float() for run in runs_of(name)]
+    return [torch.tensor(run["test"]["confusion"]).float() for run in load_seeds(name)]
 
 
 @after("ladder")
 def smaller_patches_on_rung_3():
     on_val = {
-        size: torch.tensor([100 * (1 - run["history"][-1]["val_accuracy"]) for run in runs_of(f"mnist-fixed{size}")])
+        size: torch.tensor([100 * (1 - run["history"][-1]["val_accuracy"]) for run in load_seeds(f"mnist-fixed{size}")])
         for size in ("", "-patch7", "-patch4")
     }
     claim("make more mistakes than those of 16 × 16 with every seed", on_val["-patch7"].min() > on_val[""].max())
     _, low, high = effect_interval(on_val[""].double(), on_val["-patch4"].double())
     claim("between 4 × 4 and 16 × 16 there's no significant difference", low < 0 < high)
-    narrow = [run["test"]["accuracy"] for run in runs_of("mnist-tiny")]
+    narrow = [run["test"]["accuracy"] for run in load_seeds("mnist-tiny")]
     claim("as few parameters read more than 98 % at 4 × 4", len(narrow) == 3 and min(narrow) > 0.98)
 
 
