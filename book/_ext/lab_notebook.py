@@ -178,10 +178,11 @@ class Lab:
 
     @shown("Every seed.", {"test, %": ".2f", "validation, %": ".2f", "minutes": ".1f"})
     def record_seeds(self):
-        for record, run in ((record, run) for record in RECORDS for run in load_seeds(record)):
-            row = {"record": record, "seed": run["recipe"]["seed"], "test, %": 100 * run["test"]["accuracy"]}
-            row |= {"validation, %": 100 * run["history"][-1]["val_accuracy"], "minutes": run["seconds"] / 60}
-            yield row | {"on": run["device"], "torch": run["versions"]["torch"], "commit": run["commit"][:7]}
+        for record in RECORDS:
+            for run in load_seeds(record):
+                row = {"record": record, "seed": run["recipe"]["seed"], "test, %": 100 * run["test"]["accuracy"]}
+                row |= {"validation, %": 100 * run["history"][-1]["val_accuracy"], "minutes": run["seconds"] / 60}
+                yield row | {"on": run["device"], "torch": run["versions"]["torch"], "commit": run["commit"][:7]}
 
 
 def setup(app):

@@ -213,6 +213,9 @@ EQUAL_TIME = {
     "rope": 4, "rope-mixed": 3, "relative": 3, "registers": 4, "qk-norm": 4, "patch-dropout": 9, "dinov3": 3, "vit5": 3
 }  # fmt: skip
 
+MODERN_LONGER = replace(MODERN_SHORT, epochs=10)
+LARGEST_GAINS = ("conv-stem", "vit5", "layer-scale", "rope")
+
 # What chapter 12 trains in its waiting room, in two seconds.
 DIGITS_SHORT = replace(
     RECIPES["digits"],
@@ -222,7 +225,7 @@ DIGITS_SHORT = replace(
 
 # vit-tutorial sweep mnist, ...
 # Minutes of one CPU core per run: mnist 1.3, shapes 1, cifar10 and cifar10-lr 6.7, clinic 2.7, clinic-digits 0.05,
-# modern and modern-equal-time 4 where it has AMX, else 7, cifar10-small 14.
+# modern and modern-equal-time 4 where it has AMX, else 7, modern-longer twice that, cifar10-small 14.
 SWEEPS = {
     "mnist": _sweep(
         replace(RECIPES["mnist"], epochs=2),
@@ -273,6 +276,14 @@ SWEEPS = {
     # To compare with the base of modern.
     "modern-equal-time": Sweep(
         {name: replace(with_arch(MODERN_SHORT, f"modern:{name}"), epochs=n) for name, n in EQUAL_TIME.items()}
+    ),
+    # Twice as long: the largest gains of modern, one block of today, and a ResNet beside them.
+    "modern-longer": Sweep(
+        {
+            "base": MODERN_LONGER,
+            **{name: with_arch(MODERN_LONGER, f"modern:{name}") for name in LARGEST_GAINS},
+            "resnet": _resnet(MODERN_LONGER),
+        }
     ),
     "cifar10-small": Sweep(
         {
