@@ -55,6 +55,8 @@ PARTS = {
     "modern:attention-pool": modern.AttentionPoolLatent,
     "modern:patch-dropout": modern.PatchDropout,
     "modern:conv-stem": modern.ConvStem,
+    "modern:rope-layer-scale": modern.Rope,
+    "modern:swiglu-layer-scale": modern.SwiGLU,
     "modern:dinov3": modern.LayerScale,
     "modern:vit5": modern.LayerScale,
 }
@@ -130,6 +132,8 @@ def test_a_part_is_the_only_difference_from_the_plain_model():
         "layer-scale": {"ls1", "ls2"},
         "rms-norm": {"norm1", "norm2"},
         "swiglu": swiglu,
+        "rope-layer-scale": {"ls1", "ls2"},
+        "swiglu-layer-scale": {"ls1", "ls2"} | swiglu,
         "dinov3": {"ls1", "ls2"},
         "vit5": {"ls1", "ls2", "attn.q_norm", "attn.k_norm", "norm1", "norm2"},
     }
@@ -175,7 +179,7 @@ def test_every_init_leaves_the_parts_what_they_are(name, init):
     arch = f"modern:{name}"
     recipe = Recipe(dataset="shapes", model=config_of(arch), arch=arch, init=init)
     model = make_model(recipe)
-    scale = {"layer-scale": 1e-5, "dinov3": 1e-5, "vit5": 1e-4}.get(name)
+    scale = 1e-4 if name == "vit5" else 1e-5
     for key, value in model.named_parameters():
         if "gamma" in key:
             assert torch.equal(value, torch.full((24,), scale))

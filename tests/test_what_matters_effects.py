@@ -108,7 +108,7 @@ def test_the_sweep_of_parts_changes_one_thing_at_a_time():
         assert replace(part, arch="vit", model=base.model) == base
         changed = {key: value for key, value in vars(part.model).items() if value != getattr(base.model, key)}
         assert changed.items() <= FIELDS.get(part.arch, {}).items()
-    assert sweep.runs()[:17] == [(name, 0) for name in sweep.recipes] and len(sweep.runs()) == 3 * 17 + 3
+    assert sweep.runs()[:19] == [(name, 0) for name in sweep.recipes] and len(sweep.runs()) == 3 * 19 + 3
     for name, part in SWEEPS["modern-equal-time"].recipes.items():
         assert replace(part, epochs=5) == sweep.recipes[name] != part
 

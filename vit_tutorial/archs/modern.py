@@ -1,4 +1,4 @@
-"""The parts of today's blocks, each by itself in a ViT, and the blocks of two papers put together (chapter 13)."""
+"""The parts of today's blocks, each by itself in a ViT, two pairs, and the blocks of two papers (chapter 13)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -67,13 +67,17 @@ def _vit(config: ViTConfig, **parts) -> ViT:
     return ViT(config, block=partial(ModernBlock, **parts))
 
 
+def _with_rope(config: ViTConfig) -> Callable[..., ModernAttention]:
+    return partial(ModernAttention, rope=partial(axial_rope, **_places(config)))
+
+
 def _equal_swiglu(dim: int, hidden_dim: int, **options) -> SwiGLU:
     """With as many parameters as an MLP of this width: three matrices of 2/3 of it."""
     return SwiGLU(dim, round(hidden_dim * 2 / 3), **options)
 
 
 MODERN: dict[str, Callable[[ViTConfig], nn.Module]] = {
-    "rope": lambda c: _vit(c, attn=partial(ModernAttention, rope=partial(axial_rope, **_places(c)))),
+    "rope": lambda c: _vit(c, attn=_with_rope(c)),
     "rope-mixed": lambda c: _vit(c, attn=partial(ModernAttention, rope=partial(MixedRope, **_places(c)))),
     "relative": lambda c: _vit(c, attn=partial(ShawAttention, **_places(c))),
     "bias-table": lambda c: _vit(c, attn=partial(BiasedAttention, **_places(c))),
@@ -86,13 +90,15 @@ MODERN: dict[str, Callable[[ViTConfig], nn.Module]] = {
     "attention-pool": lambda c: ModernViT(c, attn_pool=partial(AttentionPoolLatent, num_heads=c.num_heads, act=c.act)),
     "patch-dropout": lambda c: ModernViT(c, patch_drop=0.5),
     "conv-stem": lambda c: ViT(c, patch_embed=ConvStem),
+    "rope-layer-scale": lambda c: _vit(c, attn=_with_rope(c), init_values=1e-5),
+    "swiglu-layer-scale": lambda c: _vit(c, mlp=_equal_swiglu, init_values=1e-5),
     "dinov3": dinov3,
     "vit5": vit5,
 }
 
 # What a config must say to describe these: positions within attention replace the table, and a pool the class token.
 FIELDS = {
-    **{name: {"pos_embed": "none"} for name in ("rope", "rope-mixed", "relative", "bias-table")},
+    **{name: {"pos_embed": "none"} for name in ("rope", "rope-mixed", "relative", "bias-table", "rope-layer-scale")},
     **{name: {"pool": "mean"} for name in ("sequence-pool", "attention-pool")},
     "dinov3": {"pos_embed": "none", "qkv_bias": False},
     "vit5": {"pos_embed": "learned", "qkv_bias": False},
