@@ -147,16 +147,28 @@ def what_each_part_is_worth(PARTS):
     most = {part: each.max().item() for part, each in by_seed.items()}
     mean = {part: each.mean().item() for part, each in by_seed.items()}
     claim("each gained more than 2 points", min(least[part] for part in ("layer-scale", "rope", "rope-mixed")) > 2)
-    claim("with fixed as with learned directions", abs(mean["rope-mixed"] - mean["rope"]) < 1)
+    claim("With learned directions it gains alike", abs(mean["rope-mixed"] - mean["rope"]) < 1)
     claim("lost more than 2 points with every seed", most["bias-table"] < -2)
     claim("Leaving out half the patches lost as much", most["patch-dropout"] < -2)
     claim("Neither learned pool did better", max(mean["sequence-pool"], mean["attention-pool"]) < mean["mean-pool"])
     claim("The largest gain of all crosses the border of plain", max(mean, key=mean.get) == "conv-stem")
     claim("gained more than 6 points with every seed, and both blocks of today more than 3", least["conv-stem"] > 6)
     claim(None, min(least["dinov3"], least["vit5"]) > 3)
-    small = ("registers", "rms-norm", "qk-norm", "swiglu")
-    claim("moved it by less than a point", all(abs(each) < 1 for part in small for each in by_seed[part].tolist()))
+    small = ("registers", "rms-norm", "qk-norm", "swiglu", "relative")
+    claim("moved it by less than a point on average", all(abs(mean[part]) < 1 for part in small))
     claim("gains less than both together", mean["vit5"] < mean["layer-scale"] + mean["rope"])
+
+
+@after("effects")
+def what_is_left_in_equal_time(PARTS):
+    rows = [row for row in load_sweep("modern") if row["variant"] == "base"] + load_sweep("modern-equal-time")
+    by_seed = {part: gains(rows, part) for part in SWEEPS["modern-equal-time"].recipes}
+    assert all(len(each) == 3 for each in by_seed.values()), "three seeds of each part"
+    claim("RoPE also in equal time", by_seed["rope"].min().item() > 2)
+    claim("none of it is left", by_seed["rope-mixed"].max().item() < 0)
+    claim("in equal time it gained more than 1 point with every seed", by_seed["patch-dropout"].min().item() > 1)
+    kept = {part: round(by_seed[part].mean().item()) for part in ("vit5", "dinov3")}
+    claim("ViT-5's keeps 1 point and DINOv3's loses 1", kept == {"vit5": 1, "dinov3": -1})
 
 
 @after("spent")
