@@ -156,7 +156,9 @@ def what_each_part_is_worth(PARTS):
     claim(None, min(least["dinov3"], least["vit5"]) > 3)
     small = ("registers", "rms-norm", "qk-norm", "swiglu", "relative")
     claim("moved it by less than a point on average", all(abs(mean[part]) < 1 for part in small))
-    claim("gains less than both together", mean["vit5"] < mean["layer-scale"] + mean["rope"])
+    claim("RoPE brings LayerScale less than 1 point more", gains(rows, "rope-layer-scale", "layer-scale").max() < 1)
+    beside = gains(rows, "swiglu-layer-scale", "layer-scale")
+    claim("SwiGLU, by itself nothing, brings it more than 1 with every seed", beside.min() > 1 and most["swiglu"] < 0)
 
 
 @after("effects")
