@@ -210,7 +210,8 @@ MODERN_SHORT = replace(CIFAR10_SHORT, precision="bf16")
 # For how many epochs a part trains in about the time of the base's five, from the seconds of a step on one CPU core;
 # the others take about as long as the base.
 EQUAL_TIME = {
-    "rope": 4, "rope-mixed": 3, "relative": 3, "registers": 4, "qk-norm": 4, "patch-dropout": 9, "dinov3": 3, "vit5": 3
+    "rope": 4, "rope-mixed": 3, "relative": 3, "registers": 4, "qk-norm": 4, "patch-dropout": 9, "rope-layer-scale": 4,
+    "dinov3": 3, "vit5": 3,
 }  # fmt: skip
 
 MODERN_LONGER = replace(MODERN_SHORT, epochs=10)
