@@ -215,7 +215,7 @@ EQUAL_TIME = {
 }  # fmt: skip
 
 MODERN_LONGER = replace(MODERN_SHORT, epochs=10)
-LARGEST_GAINS = ("conv-stem", "vit5", "layer-scale", "rope")
+LARGEST_GAINS = ("conv-stem", "swiglu-layer-scale", "vit5", "layer-scale")
 
 # What chapter 12 trains in its waiting room, in two seconds.
 DIGITS_SHORT = replace(
