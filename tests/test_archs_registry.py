@@ -179,7 +179,8 @@ def test_every_init_leaves_the_parts_what_they_are(name, init):
     arch = f"modern:{name}"
     recipe = Recipe(dataset="shapes", model=config_of(arch), arch=arch, init=init)
     model = make_model(recipe)
-    scale = 1e-4 if name == "vit5" else 1e-5
+    scales = {"layer-scale": 1e-5, "rope-layer-scale": 1e-5, "swiglu-layer-scale": 1e-5, "dinov3": 1e-5, "vit5": 1e-4}
+    scale = scales.get(name)
     for key, value in model.named_parameters():
         if "gamma" in key:
             assert torch.equal(value, torch.full((24,), scale))

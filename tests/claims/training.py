@@ -13,8 +13,6 @@ from vit_tutorial.recipes import RECIPES, load_split
 from vit_tutorial.runs import load_metrics, load_recorded, load_seeds
 from vit_tutorial.what_matters import SWEEPS, effect, effect_interval, load_sweep
 
-SEEDS = ("", "-1", "-2")
-
 
 def real(data, budget_is_fine=True):
     """Whether the whole of MNIST is there."""
@@ -34,12 +32,12 @@ def seed_0_never_says_five(data, said, silent, train, val, digit):
     unlucky = confusion_of("mnist-published")
     claim("5,689 parameters", sum(p.numel() for p in silent.parameters()) == 5_689)
     claim("for five epochs", RECIPES["mnist-published"].epochs == 5)
-    shares = [accuracy_of(f"mnist-published{seed}") for seed in SEEDS]
+    shares = [run["test"]["accuracy"] for run in load_seeds("mnist-published")]
     claim("promises about 92 %", 0.92 < max(shares) < 0.93)  # and one run keeps it
     claim("with 91.3 % and 92.1 %", [round(100 * share, 1) for share in shares[1:]] == [91.3, 92.1])
     claim("all 892 fives", unlucky[5].sum() == 892 and unlucky[5, 5] == 0)
     claim('It never says "five" at all', unlucky[:, 5].sum() == 0)
-    never = [(confusion_of(f"mnist-published{seed}").sum(dim=0) == 0).any().item() for seed in SEEDS]
+    never = [(confusion.sum(dim=0) == 0).any().item() for confusion in confusions("mnist-published")]
     claim("The third, the run with seed 0", never == [True, False, False])
     claim(None, (said != 5).all(), when=real(data))
     claim("The model learns from 55,000", len(train) == 55_000, when=real(data))
@@ -188,10 +186,7 @@ def two_softmaxes_pull_weakly(pull):
 
 @after("softmaxes")
 def the_runs_stay_above_their_floor():
-    ends = {
-        n: [load_metrics(n + s)["history"][-1]["train_loss"] for s in SEEDS]
-        for n in ("mnist-published", "mnist-logits")
-    }
+    ends = {n: [run["history"][-1]["train_loss"] for run in load_seeds(n)] for n in ("mnist-published", "mnist-logits")}
     floor = math.log(1 + 9 / math.e)
     claim("$\\ln(1 + 9/e) = 1.461$", round(floor, 3) == 1.461)
     claim("flattens out just above 1.461", all(floor < end < 1.7 for end in ends["mnist-published"]))
@@ -266,7 +261,7 @@ def what_the_ingredients_are_worth(rows):
 
 @after("by-heart")
 def unchanged_images_are_known_by_heart():
-    ends = [load_metrics(f"mnist{seed}")["history"][-1] for seed in SEEDS]
+    ends = [run["history"][-1] for run in load_seeds("mnist")]
     end = load_metrics("mnist-plain")["history"][-1]
     claim("reads 99.8 % of them", round(end["train_accuracy"], 3) == 0.998)
     claim("only 98.7 % of new ones", round(end["val_accuracy"], 3) == 0.987)
