@@ -111,6 +111,8 @@ def test_the_sweep_of_parts_changes_one_thing_at_a_time():
     assert sweep.runs()[:19] == [(name, 0) for name in sweep.recipes] and len(sweep.runs()) == 3 * 19 + 3
     for name, part in SWEEPS["modern-equal-time"].recipes.items():
         assert replace(part, epochs=5) == sweep.recipes[name] != part
+    for name, part in SWEEPS["modern-longer"].recipes.items():
+        assert replace(part, epochs=5, precision="bf16") == sweep.recipes[name] and part.epochs == 10
 
 
 @pytest.mark.parametrize("name", ["mnist", "shapes", "cifar10"])
