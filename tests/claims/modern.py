@@ -100,7 +100,7 @@ def swapped_norms(before, after, fraction):
 
 @after("qk-run")
 def scores_that_explode(grown, rate):
-    claim("We set it to 0.03, thirty times AdamW's default", rate == 30 * 1e-3)
+    claim("A learning rate of 0.03 is thirty times AdamW's default", rate == 30 * 1e-3)
     plain, normed = (torch.stack(grown[name]).amax(dim=1) for name in ("plain", "QK-norm"))
     claim("the largest score of plain attention passes 50", plain.min().item() > 50)
     claim("with QK-norm no score passes 15, with each of three seeds", normed.max().item() < 15 and len(normed) == 3)
@@ -153,7 +153,7 @@ def what_each_part_is_worth(PARTS):
     pools = [effect(rows, part, "mean-pool", by_seed=True) for part in ("sequence-pool", "attention-pool")]
     claim("Neither learned pool clearly beat the plain mean", all(low < 0 for _, low, _ in pools))
     claim("The largest gain of all crosses the border of plain", max(mean, key=mean.get) == "conv-stem")
-    claim("gained more than 6 points with every seed, and both blocks of today more than 3", least["conv-stem"] > 6)
+    claim("gained more than 6 points with every seed, both blocks of today more than 3", least["conv-stem"] > 6)
     claim(None, min(least["dinov3"], least["vit5"]) > 3)
     small = ("registers", "rms-norm", "qk-norm", "swiglu", "relative")
     claim("moved it by less than a point on average", all(abs(mean[part]) < 1 for part in small))
