@@ -8,7 +8,7 @@ from claiming import after, claim
 
 from vit_tutorial.recipes import RECIPES, make_model
 from vit_tutorial.runs import load_seeds
-from vit_tutorial.what_matters import SWEEPS, effect, load_sweep
+from vit_tutorial.what_matters import SWEEPS, load_sweep
 from vit_tutorial.what_matters.effects import gains
 
 
@@ -150,8 +150,8 @@ def what_each_part_is_worth(PARTS):
     claim("With learned directions it gains alike", abs(mean["rope-mixed"] - mean["rope"]) < 1)
     claim("lost more than 2 points with every seed", most["bias-table"] < -2)
     claim("Leaving out half the patches lost as much", most["patch-dropout"] < -2)
-    pools = [effect(rows, part, "mean-pool", by_seed=True) for part in ("sequence-pool", "attention-pool")]
-    claim("Neither learned pool clearly beat the plain mean", all(low < 0 for _, low, _ in pools))
+    learned = max(mean["sequence-pool"], mean["attention-pool"])
+    claim("Neither learned pool clearly beat the plain mean", learned < mean["mean-pool"])
     claim("The largest gain of all crosses the border of plain", max(mean, key=mean.get) == "conv-stem")
     claim("gained more than 6 points with every seed, both blocks of today more than 3", least["conv-stem"] > 6)
     claim(None, min(least["dinov3"], least["vit5"]) > 3)
