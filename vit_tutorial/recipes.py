@@ -330,13 +330,13 @@ MNIST = Recipe(
 )  # fmt: skip
 
 # vit-tutorial train mnist-stem
-# mnist for 14 epochs, with tokens from three small convolutions (chapter 13), their mean for the head, and images that
+# mnist for 13 epochs, with tokens from three small convolutions (chapter 13), their mean for the head, and images that
 # are changed a little more. The images are enlarged to 32 × 32, for patches whose side is a power of 2.
 MNIST_STEM = replace(
     MNIST,
     model=replace(MNIST.model, img_size=32, patch_size=8, pool="mean"),
     arch="modern:conv-stem",
-    epochs=14,
+    epochs=13,
     augment=Augment(degrees=10, shift=0.08, scale=0.12, shear=0.15),
 )
 
@@ -436,8 +436,9 @@ CIFAR10_TINY = replace(
 )
 
 # vit-tutorial train cifar10-tiny-stem
-# As many parameters and epochs as cifar10-tiny, whose last epochs learned its training images by heart: stronger
-# augmentation, tokens from three small convolutions (chapter 13's part that gained most), and their mean for the head.
+# As many parameters and epochs as cifar10-tiny, with tokens from three convolutions (chapter 13's part that gained
+# most), their mean for the head, a mimetic start, and stronger augmentation: about 120 minutes of one CPU core; 85.3 %
+# (test, JPEG copy). On the validation images its best epoch is the 72nd, half a point above the last.
 CIFAR10_TINY_STEM = replace(
     CIFAR10_TINY,
     model=replace(CIFAR10_TINY.model, mlp_ratio=3.5, act="gelu", pool="mean"),
