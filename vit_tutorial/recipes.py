@@ -331,7 +331,8 @@ MNIST = Recipe(
 
 # vit-tutorial train mnist-stem
 # mnist for 13 epochs, with tokens from three small convolutions (chapter 13), their mean for the head, and images that
-# are changed a little more. The images are enlarged to 32 × 32, for patches whose side is a power of 2.
+# are changed a little more. The images are enlarged to 32 × 32, for patches whose side is a power of 2. About 8 minutes
+# of one CPU core, 4.6 on two; 99.5 to 99.6 % on the test set (recorded, three seeds).
 MNIST_STEM = replace(
     MNIST,
     model=replace(MNIST.model, img_size=32, patch_size=8, pool="mean"),
@@ -437,7 +438,7 @@ CIFAR10_TINY = replace(
 
 # vit-tutorial train cifar10-tiny-stem
 # As many parameters and epochs as cifar10-tiny, with tokens from three convolutions (chapter 13's part that gained
-# most), their mean for the head, a mimetic start, and stronger augmentation: about 120 minutes of one CPU core; 85.3 %
+# most), their mean for the head, a mimetic start, and stronger augmentation. About 90 minutes of one CPU core; 85.3 %
 # (test, JPEG copy). On the validation images its best epoch is the 72nd, half a point above the last.
 CIFAR10_TINY_STEM = replace(
     CIFAR10_TINY,
